@@ -1,0 +1,1 @@
+"""One folder per engine kind; `port` is what each of them offers."""

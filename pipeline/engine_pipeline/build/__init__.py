@@ -1,0 +1,1 @@
+"""From a lock to an engine in the registry: plan, run, inspect, record."""

@@ -1,0 +1,1 @@
+"""Specs and locks: what people write, and what it was pinned to."""

@@ -1,0 +1,108 @@
+"""A build lock: a spec with every reference pinned, and the build key over its inputs.
+
+Pure. The lock is canonical JSON beside the spec, made for review in a pull request. The *build
+key* says "same inputs": it covers everything that can change the engine and nothing else, so
+serving settings and suites are left out and file digests, tool versions and image digest are in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from engine_pipeline.spec.model import BuildSpec, SourceUri
+from engine_registry.digest import Digest
+from engine_registry.documents import Document, Value, canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class LockedFile(Value):
+    """One file of a source: path below the source, exact size, SHA-256."""
+
+    path: Annotated[str, Field(min_length=1, max_length=255)]
+    size_bytes: Annotated[int, Field(ge=0)]
+    digest: Digest
+
+
+class LockedSource(Value):
+    """A source pinned to files; `revision` is a 40-hex commit, or a package version."""
+
+    source: SourceUri
+    revision: str
+    files: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(item.size_bytes for item in self.files)
+
+
+class LockedTokenizer(Value):
+    """Tokenizer and chat template by content, wherever they are stored.
+
+    Attributes:
+        digest: over vocabulary, merges and special tokens.
+        chat_template: over the template text; None if the model has none.
+    """
+
+    digest: Digest
+    chat_template: Digest | None
+
+
+class LockedImage(Value):
+    """A container image reference and the digest it was at."""
+
+    reference: str
+    digest: Digest
+
+
+class BuildLock(Document):
+    """A spec and everything it was pinned to.
+
+    Attributes:
+        tools: exact versions of every package whose code can change the engine's bytes.
+    """
+
+    spec: BuildSpec
+    source: LockedSource
+    tokenizer: LockedTokenizer
+    image: LockedImage | None = None
+    calibration: LockedSource | None = None
+    tools: dict[str, str]
+
+
+def build_inputs(lock: BuildLock, host: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the build key covers, as plain JSON values.
+
+    Args:
+        lock: the lock.
+        host: what the building host adds, e.g. driver version; empty where the engine does not
+            depend on it.
+    """
+    spec = lock.spec
+    return {
+        "model": {"name": spec.model.name, "allow_code": spec.model.allow_code},
+        "source": lock.source.model_dump(mode="json", exclude={"source"}),
+        "tokenizer": lock.tokenizer.model_dump(mode="json"),
+        "target": spec.target.model_dump(mode="json"),
+        "precision": spec.precision.model_dump(mode="json"),
+        "backend": spec.backend.model_dump(mode="json", exclude={"image"}),
+        "limits": spec.limits.model_dump(mode="json"),
+        "calibration": {
+            "settings": spec.calibration.model_dump(mode="json", include={"samples", "max_tokens"}),
+            "files": lock.calibration.model_dump(mode="json", exclude={"source"}),
+        }
+        if spec.calibration and lock.calibration
+        else None,
+        "image": str(lock.image.digest) if lock.image else None,
+        "tools": dict(lock.tools),
+        "host": dict(host),
+    }
+
+
+def build_key(lock: BuildLock, host: Mapping[str, str]) -> Digest:
+    """The digest of every input that can change the engine."""
+    return Digest.of(canonical_json(build_inputs(lock, host)))

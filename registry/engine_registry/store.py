@@ -1,0 +1,127 @@
+"""The three ports a registry stands on. Each method's docstring is its contract; the shared suite
+in `engine_registry.testing.conformance` holds every adapter to it.
+
+Names are slash-separated, made by `layout`. Every write is durable when the call returns and
+nothing half-written is ever visible under a final name. Adapters raise only `EngineCIError`s:
+`NotFound`, `Conflict`, `IntegrityError`, or `Unavailable` (transient, full disk, no permission).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from engine_registry.digest import Digest
+
+
+class Ownership(StrEnum):
+    """What becomes of a source file that is put into a store."""
+
+    KEPT = "kept"  # the caller keeps using the file: the store takes its own bytes
+    GIVEN = "given"  # the caller promises never to write it again: it may be linked, read-only
+
+
+class Depth(StrEnum):
+    """How hard to look at stored bytes."""
+
+    UNCHANGED = "unchanged"  # present, right size, untouched since last hashed; else hash
+    FULL = "full"  # hash every byte again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBlob:
+    """A blob that is in the store, whole and durable."""
+
+    digest: Digest
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointerValue:
+    """A pointer's bytes and the opaque version to swap against."""
+
+    data: bytes
+    version: str
+
+
+class BlobStore(Protocol):
+    """Bytes named by their own SHA-256. Adding the same bytes twice is a no-op."""
+
+    def add_file(self, path: Path, ownership: Ownership) -> StoredBlob:
+        """Take a regular file in, hashing what is stored, not what was read earlier.
+
+        A symbolic link, a device or a file that changes size while read is refused
+        (`InvalidInput`). Interrupted at any point, no blob is visible.
+        """
+        ...
+
+    def add_bytes(self, data: bytes) -> StoredBlob:
+        """Take small bytes in (manifests, configs, reports)."""
+        ...
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob to read, unchecked. Raises NotFound."""
+        ...
+
+    def materialise(self, digest: Digest, path: Path) -> None:
+        """Put a read-only copy or link of the blob at `path`, which must not exist. Unchecked.
+
+        Raises NotFound; `path` is whole or absent afterwards.
+        """
+        ...
+
+    def check(self, digest: Digest, size_bytes: int, depth: Depth) -> None:
+        """Confirm that the stored bytes are whole.
+
+        Raises:
+            NotFound: no such blob.
+            IntegrityError: wrong size or wrong digest; names both sides.
+        """
+        ...
+
+
+class DocumentStore(Protocol):
+    """Small create-once documents."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create `name`; True if this call created it, False if equal bytes were there already.
+
+        Of any number of concurrent creators exactly one creates.
+
+        Raises:
+            DocumentConflict: the document exists with other bytes, which stay.
+        """
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The document's bytes. Raises NotFound."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether the document is there; strongly consistent with `create`."""
+        ...
+
+    def children(self, folder: str) -> Iterator[str]:
+        """Names directly below `folder`, sorted; folders end in `/`. Empty if absent."""
+        ...
+
+
+class PointerStore(Protocol):
+    """Small mutable values that change by compare-and-swap only."""
+
+    def read(self, name: str) -> PointerValue | None:
+        """The value and its version; None if never written."""
+        ...
+
+    def swap(self, name: str, expected: str | None, data: bytes) -> str:
+        """Replace the value if its version is still `expected` (None: absent); the new version.
+
+        Raises:
+            Conflict: reference `pointer-moved`; nothing has changed.
+        """
+        ...
