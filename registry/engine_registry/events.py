@@ -41,7 +41,7 @@ class Promoted(Value):
 
 
 class RolledBack(Value):
-    """An earlier release became live again; the one it replaced is marked bad, a hold is set."""
+    """An earlier release became live again; those since then are marked bad, a hold is set."""
 
     kind: Literal["rolled-back"] = "rolled-back"
     to: Live
@@ -87,17 +87,8 @@ class HoldLifted(Value):
     reason: Text
 
 
-class MarkedBad(Value):
-    """A release is no rollback target any more."""
-
-    kind: Literal["marked-bad"] = "marked-bad"
-    number: int
-    release: Digest
-    reason: Text
-
-
 Change = Annotated[
-    Promoted | RolledBack | Approved | Frozen | Thawed | Held | HoldLifted | MarkedBad,
+    Promoted | RolledBack | Approved | Frozen | Thawed | Held | HoldLifted,
     Field(discriminator="kind"),
 ]
 
@@ -218,7 +209,7 @@ def fold(state: ChannelState, event: Event, digest: Digest) -> ChannelState:
     return _apply(moved, event)
 
 
-def _apply(state: ChannelState, event: Event) -> ChannelState:
+def _apply(state: ChannelState, event: Event) -> ChannelState:  # noqa: PLR0911 one per change
     change = event.change
     match change:
         case Promoted():
@@ -226,13 +217,10 @@ def _apply(state: ChannelState, event: Event) -> ChannelState:
                 update={"bad": _without(state.bad, change.to.number)}
             )
         case RolledBack():
-            left = state.live
-            bad = _without(state.bad, change.to.number)
-            if left is not None and left.number != change.to.number:
-                mark = BadMark(number=left.number, reason=f"rolled back: {change.reason}"[:400])
-                bad = (*_without(bad, left.number), mark)
             hold = Hold(reason=change.reason, actor=event.actor, at=event.at)
-            return _go_live(state, event, change.to).model_copy(update={"bad": bad, "hold": hold})
+            return _go_live(state, event, change.to).model_copy(
+                update={"bad": _left_behind(state, change), "hold": hold}
+            )
         case Approved():
             approval = Approval(
                 number=change.number, release=change.release, actor=event.actor, at=event.at
@@ -250,9 +238,6 @@ def _apply(state: ChannelState, event: Event) -> ChannelState:
             return state.model_copy(update={"hold": hold})
         case HoldLifted():
             return state.model_copy(update={"hold": None})
-        case MarkedBad():
-            mark = BadMark(number=change.number, reason=change.reason)
-            return state.model_copy(update={"bad": (*_without(state.bad, change.number), mark)})
         case _:
             assert_never(change)
 
@@ -262,6 +247,17 @@ def _go_live(state: ChannelState, event: Event, to: Live) -> ChannelState:
     kept = (entry, *state.history)[:ROLLBACK_WINDOW]
     waiting = tuple(item for item in state.approvals if item.number != to.number)
     return state.model_copy(update={"history": kept, "approvals": waiting})
+
+
+def _left_behind(state: ChannelState, change: RolledBack) -> tuple[BadMark, ...]:
+    """Every release that was live since the target last was: going back passed over all of them."""
+    bad = _without(state.bad, change.to.number)
+    reason = f"rolled back to release {change.to.number}: {change.reason}"[:400]
+    for entry in state.history:
+        if entry.live.number == change.to.number:
+            break
+        bad = (*_without(bad, entry.live.number), BadMark(number=entry.live.number, reason=reason))
+    return bad
 
 
 def _without(marks: tuple[BadMark, ...], number: int) -> tuple[BadMark, ...]:

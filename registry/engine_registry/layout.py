@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_registry.digest import Digest
+from engine_registry.errors import InvalidInput
+
 if TYPE_CHECKING:
-    from engine_registry.digest import Digest
     from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 REGISTRY = "registry.json"
@@ -99,3 +101,11 @@ def number_of(child: str) -> int | None:
     """The number in the file name of a release or an event; None for a foreign file."""
     stem = child.removesuffix(".json")
     return int(stem) if child.endswith(".json") and stem.isdigit() and len(stem) == _WIDTH else None
+
+
+def digest_of(child: str) -> Digest | None:
+    """The digest in the name of a folder or document named by one; None for a foreign file."""
+    try:
+        return Digest(child.removesuffix("/").removesuffix(".json"))
+    except InvalidInput:
+        return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +20,7 @@ from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
 from engine_registry.errors import IntegrityError, InvalidInput
 
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 EMPTY = "application/vnd.oci.empty.v1+json"
 MODEL_ARTIFACT = "application/vnd.cncf.model.manifest.v1+json"
 MODEL_CONFIG = "application/vnd.cncf.model.config.v1+json"
@@ -109,6 +109,36 @@ def check_title(title: str) -> str:
     return title
 
 
+def check_titles(titles: list[str]) -> None:
+    """Confirm that these paths can be the files of one engine directory.
+
+    Raises:
+        InvalidInput: none at all, an unsafe one, one twice, or one inside another.
+    """
+    if not titles:
+        raise InvalidInput(
+            "engine has no files",
+            hint="point at the directory that the build filled",
+            reference="no-engine-files",
+        )
+    known = {check_title(title) for title in titles}
+    if len(known) != len(titles):
+        twice = sorted({title for title in titles if titles.count(title) > 1})
+        raise InvalidInput(
+            f"engine names a file twice: {', '.join(twice)[:200]}",
+            hint="every file of an engine directory must have its own path",
+            reference="duplicate-file-name",
+        )
+    for title in titles:
+        for parent in PurePosixPath(title).parents:
+            if str(parent) in known:
+                raise InvalidInput(
+                    f"engine names {str(parent)!r} as a file and as the directory of {title!r}",
+                    hint="every file of an engine directory must have its own path",
+                    reference="duplicate-file-name",
+                )
+
+
 def file_layer(title: str, digest: Digest, size_bytes: int, media_type: str = WEIGHT) -> Descriptor:
     """The layer of one engine file; `title` is checked."""
     check_title(title)
@@ -135,14 +165,7 @@ def model_config(
 
 def engine_manifest(config: Descriptor, layers: list[Descriptor]) -> Manifest:
     """The manifest of an engine; layers are put in title order, duplicates are refused."""
-    titles = [layer.title or "" for layer in layers]
-    if len(set(titles)) != len(titles):
-        twice = sorted({title for title in titles if titles.count(title) > 1})
-        raise InvalidInput(
-            f"engine names a file twice: {', '.join(twice)[:200]}",
-            hint="every file of an engine directory must have its own path",
-            reference="duplicate-file-name",
-        )
+    check_titles([layer.title or "" for layer in layers])
     ordered = tuple(sorted(layers, key=lambda layer: layer.title or ""))
     return Manifest(artifact_type=MODEL_ARTIFACT, config=config, layers=ordered)
 
@@ -175,17 +198,13 @@ def read_manifest(data: bytes, expected: Digest) -> Manifest:
         )
     try:
         manifest = Manifest.model_validate_json(data)
-        titles = [check_title(layer.title) for layer in manifest.layers if layer.title is not None]
+        titles = [layer.title for layer in manifest.layers if layer.title is not None]
+        if titles:
+            check_titles(titles)
     except (ValidationError, InvalidInput, json.JSONDecodeError) as error:
         raise IntegrityError(
             f"manifest {expected.short}: not a usable OCI image manifest: {str(error)[:200]}",
             hint="inspect it with `enginectl inspect` or any OCI tool",
             reference="manifest-not-readable",
         ) from error
-    if len(set(titles)) != len(titles):
-        raise IntegrityError(
-            f"manifest {expected.short}: names a file twice",
-            hint="inspect it with `enginectl inspect` or any OCI tool",
-            reference="manifest-not-readable",
-        )
     return manifest

@@ -17,6 +17,9 @@ from engine_registry.refs import Slug
 
 Text = Annotated[str, Field(min_length=1, max_length=400)]
 
+# The format of a whole registry, in `registry.json`; other formats are refused.
+FORMAT = "engine-registry/1"
+
 
 class Actor(Value):
     """Who did something, and how that was proved (`os-user`, `git-config`, `ci-oidc`, ...)."""
@@ -94,7 +97,7 @@ class ReferrerLink(Document):
 class RegistryInfo(Document):
     """`registry.json`: what this store holds and in which format."""
 
-    format: Text = "engine-registry/1"
+    format: Text = FORMAT
     created_at: AwareDatetime
 
 
@@ -138,6 +141,7 @@ class Release(Document):
 
 
 __all__ = [
+    "FORMAT",
     "Actor",
     "KeyLink",
     "Parallelism",

@@ -1,9 +1,14 @@
-"""The three ports a registry stands on. Each method's docstring is its contract; the shared suite
-in `engine_registry.testing.conformance` holds every adapter to it.
+"""The ports a registry stands on.
 
-Names are slash-separated, made by `layout`. Every write is durable when the call returns and
-nothing half-written is ever visible under a final name. Adapters raise only `EngineCIError`s:
-`NotFound`, `Conflict`, `IntegrityError`, or `Unavailable` (transient, full disk, no permission).
+Each method's docstring is its contract; the shared suite in `engine_registry.testing.conformance`
+holds every adapter to it. Names are slash-separated, made by `layout`. Every write is durable when
+the call returns and nothing half-written is ever visible under a final name. Adapters raise only
+`EngineCIError`s: `NotFound`, `Conflict`, `IntegrityError`, or `Unavailable` (transient, full disk,
+no permission).
+
+The first write founds a registry (`registry.json`). Until then every read of documents, blobs and
+pointers raises `NotFound`, reference `registry-missing`, so that a mistyped address is never taken
+for an empty registry.
 """
 
 from __future__ import annotations
@@ -23,7 +28,9 @@ class Ownership(StrEnum):
     """What becomes of a source file that is put into a store."""
 
     KEPT = "kept"  # the caller keeps using the file: the store takes its own bytes
-    GIVEN = "given"  # the caller promises never to write it again: it may be linked, read-only
+    # The caller promises never to write it again under any of its names: it may be linked and is
+    # made read-only. It stays where it is.
+    GIVEN = "given"
 
 
 class Depth(StrEnum):
@@ -49,8 +56,20 @@ class PointerValue:
     version: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """One stored name of any kind, and how many bytes it holds."""
+
+    name: str
+    size_bytes: int
+
+
 class BlobStore(Protocol):
-    """Bytes named by their own SHA-256. Adding the same bytes twice is a no-op."""
+    """Bytes named by their own SHA-256.
+
+    Adding the same bytes twice is a no-op; adding them where the stored copy is damaged puts the
+    good bytes in its place.
+    """
 
     def add_file(self, path: Path, ownership: Ownership) -> StoredBlob:
         """Take a regular file in, hashing what is stored, not what was read earlier.
@@ -125,3 +144,21 @@ class PointerStore(Protocol):
             Conflict: reference `pointer-moved`; nothing has changed.
         """
         ...
+
+
+class Inventory(Protocol):
+    """What a verification has to look at; the acts never list everything."""
+
+    def files(self) -> Iterator[StoredFile]:
+        """Every stored blob, document, pointer and foreign file; derived and temporary ones not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """The ports of one registry, as an adapter hands them out."""
+
+    blobs: BlobStore
+    documents: DocumentStore
+    pointers: PointerStore
+    inventory: Inventory

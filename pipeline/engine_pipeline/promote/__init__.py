@@ -1,0 +1,1 @@
+"""Promotion and rollback: policy, the rules over values, and the two acts."""

@@ -9,15 +9,27 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from engine_registry.documents import Value
 from engine_registry.record import Parallelism
 from engine_registry.refs import Slug
 
 PositiveInt = Annotated[int, Field(ge=1)]
-SOURCE_PATTERN = r"^(hf://[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*|package://[a-z0-9][a-z0-9._-]*|file://[^\x00-\x1f]+)$"
+_HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+SOURCE_PATTERN = (
+    rf"^(hf://(datasets/)?{_HUB_NAME}/{_HUB_NAME}"
+    r"|package://[a-z0-9][a-z0-9._-]*|file://[^\x00-\x1f]+)$"
+)
 SourceUri = Annotated[str, StringConstraints(pattern=SOURCE_PATTERN, max_length=512)]
+# Never begins with a dash, so that no tool takes it for an option.
+Revision = Annotated[
+    str,
+    StringConstraints(
+        min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$"
+    ),
+]
+FilePattern = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
 
 class EngineKind(StrEnum):
@@ -53,7 +65,8 @@ class ModelSpec(Value):
     """Which model.
 
     Attributes:
-        source: `hf://org/repo`, `file:///dir` (or relative to the spec), `package://name`.
+        name: what releases of this model are called, e.g. `smollm2-135m-instruct`.
+        source: `hf://org/repo`, `file:///dir` (or `file://dir`, relative to the spec), `package://name`.
         revision: branch, tag or commit for `hf://`; the version for `package://`; for `file://`
             any label, since the files' digests pin it.
         files: glob patterns of files to take; empty takes everything the backend needs.
@@ -62,15 +75,26 @@ class ModelSpec(Value):
 
     name: Slug
     source: SourceUri
-    revision: Annotated[
-        str, Field(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$")
-    ]
-    files: tuple[Annotated[str, Field(min_length=1, max_length=255)], ...] = ()
+    revision: Revision
+    files: tuple[FilePattern, ...] = ()
     allow_code: bool = False
+
+    @field_validator("source")
+    @classmethod
+    def _is_no_dataset(cls, source: str) -> str:
+        if source.startswith("hf://datasets/"):
+            msg = f"{source} is a dataset; a model is hf://org/repo"
+            raise ValueError(msg)
+        return source
 
 
 class TargetSpec(Value):
-    """Where the engine runs: one SKU, so many ranks."""
+    """Where the engine runs: one SKU, so many ranks.
+
+    Attributes:
+        sku: GPU board or CPU instruction set, e.g. `h100-sxm-80gb`, `cpu-x86-64-v3`.
+        parallelism: ranks, tensor × pipeline.
+    """
 
     sku: Slug
     parallelism: Parallelism = Parallelism()
@@ -80,7 +104,9 @@ class PrecisionSpec(Value):
     """How weights and KV cache are stored.
 
     Attributes:
-        recipe: the backend's scheme, e.g. `q8_0`, `q4_1`, `int4_awq`; None takes its default.
+        weights: precision of the weights.
+        kv_cache: precision of the KV cache.
+        recipe: the backend's scheme, e.g. `q8_0`, `q4_1`, `int4_awq`; left out, its default.
         allow_fallback: tensor types that a quantisation may fall back to, e.g. `q5_0`.
     """
 
@@ -94,6 +120,7 @@ class BackendSpec(Value):
     """Which tool makes and loads the engine.
 
     Attributes:
+        kind: the kind of engine to make.
         version: exact version of the runtime (`xllamacpp`, TensorRT-LLM).
         image: container image reference for runners that use one; `lock` pins its digest.
         options: further flags of the backend, each an input of the build key.
@@ -134,16 +161,35 @@ class LimitsSpec(Value):
 
 
 class CalibrationSpec(Value):
-    """Data that quantisation scales are taken from; pinned like the model."""
+    """Data that quantisation scales are taken from; pinned like the model.
+
+    Attributes:
+        source: `hf://datasets/org/repo`, `hf://org/repo`, `file:///dir` or `package://name`.
+        revision: as the model's.
+        samples: how many samples are used, the first ones.
+        max_tokens: where each sample is cut.
+    """
 
     source: SourceUri
-    revision: Annotated[str, Field(min_length=1, max_length=255)]
+    revision: Revision
     samples: PositiveInt = 512
     max_tokens: PositiveInt = 512
 
 
 class BuildSpec(Value):
-    """One engine to build: a model revision on a target at a precision."""
+    """One engine to build: a model revision on a target at a precision.
+
+    Attributes:
+        schema_version: 1.
+        model: which model.
+        target: where the engine runs.
+        precision: how weights and KV cache are stored.
+        backend: which tool makes and loads the engine.
+        limits: sizes the engine is built and served for.
+        calibration: data that quantisation scales are taken from, where the recipe needs any.
+        serving: further settings of the server; not an input of the engine.
+        suites: golden prompts that judge the engine, by name; not an input of the engine.
+    """
 
     schema_version: Literal[1]
     model: ModelSpec

@@ -1,0 +1,1 @@
+"""Adapters of the store ports, one per kind of store."""

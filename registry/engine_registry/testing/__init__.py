@@ -1,0 +1,1 @@
+"""What tests of this package and of others stand on: contracts, faults, samples."""

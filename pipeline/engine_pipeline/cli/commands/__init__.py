@@ -1,0 +1,1 @@
+"""One module per verb, each with one click command called `command`; the table is in `cli.app`."""

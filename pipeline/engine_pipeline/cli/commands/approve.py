@@ -1,0 +1,38 @@
+"""`enginectl approve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from engine_pipeline.cli.options import reason, verb
+from engine_registry.refs import ChannelRef
+
+if TYPE_CHECKING:
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.wiring import Shell
+
+
+@verb("approve")
+@click.argument("release")
+@click.option("--on", "channel", metavar="CHANNEL", required=True, help="Channel, e.g. prod.")
+@reason(required=False)
+def command(shell: Shell, release: str, channel: str, reason: str | None) -> Answer:
+    """Say yes to RELEASE on a channel that asks for approvals.
+
+    Recorded in the channel's log under your name. Approvals by who built or promotes the release
+    are recorded and do not count.
+    """
+    from engine_pipeline.cli.lookup import release_named
+    from engine_pipeline.cli.say_channel import moved_answer
+    from engine_pipeline.promote.say import approve
+
+    found = release_named(shell.registry, release)
+    ref = ChannelRef.parse(f"{found.model}/{found.target}/{channel}")
+    shell.policies.for_channel(ref)
+    moved = approve(shell.desk, found, ref, reason=reason)
+    who = shell.actor.name
+    return moved_answer(
+        moved, f"{who} approved {found.name} on {channel}", f"{who} approved {found.name} before"
+    )

@@ -1,0 +1,87 @@
+"""Options that every command has, and the decorator that makes a function a command.
+
+A command function takes the `Shell` first and returns an `Answer`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine_pipeline.cli.answer import Answer, Screen
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def verb(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
+    """Make a function the command `name`, with the common options."""
+
+    def make(function: Callable[..., Answer]) -> click.Command:
+        @click.command(name=name, context_settings={"max_content_width": 100})
+        @click.option(
+            "--registry",
+            metavar="URL",
+            envvar="ENGINECTL_REGISTRY",
+            default="file:///srv/engines",
+            show_default=True,
+            help="Registry to use [env: ENGINECTL_REGISTRY].",
+        )
+        @click.option(
+            "--channels",
+            type=click.Path(dir_okay=False),
+            envvar="ENGINECTL_CHANNELS",
+            default="channels.yaml",
+            show_default=True,
+            help="Policies; suites are in golden_prompts/ beside it [env: ENGINECTL_CHANNELS].",
+        )
+        @click.option(
+            "--cache-dir",
+            type=click.Path(file_okay=False),
+            envvar="ENGINECTL_CACHE",
+            help="Step cache [env: ENGINECTL_CACHE; default: ~/.cache/enginectl].",
+        )
+        @click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["human", "json"]),
+            default="human",
+            show_default=True,
+            help="Form of the answer on standard output.",
+        )
+        @click.pass_obj
+        @functools.wraps(function)
+        def command(
+            screen: Screen,
+            /,
+            registry: str,
+            channels: str,
+            cache_dir: str | None,
+            output: str,
+            **arguments: Any,
+        ) -> int:
+            from engine_pipeline.cli.wiring import Shell
+
+            screen.wants_json = output == "json"
+            shell = Shell(registry_url=registry, channels_file=channels, cache_dir=cache_dir)
+            try:
+                answer = function(shell, **arguments)
+            finally:
+                shell.close()
+            return screen.show(answer)
+
+        made: click.Command = command
+        return made
+
+    return make
+
+
+def reason(*, required: bool) -> Callable[[F], F]:
+    """`--reason TEXT`, recorded in the event log."""
+    return click.option(
+        "--reason", metavar="TEXT", required=required, help="Why; recorded in the event log."
+    )

@@ -1,0 +1,123 @@
+"""Drawing for people: facts, tables and verdicts that fit 100 columns. Holds no rule of its own."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from rich.console import Console
+
+_WIDTH = 100
+_COLOURS = {
+    "passed": "green",
+    "ok": "green",
+    "live": "green",
+    "failed": "red",
+    "refused": "red",
+    "errored": "magenta",
+    "inconclusive": "yellow",
+    "skipped": "dim",
+    "frozen": "yellow",
+    "hold": "yellow",
+}
+
+
+class Page:
+    """A growing page on standard output."""
+
+    def __init__(self) -> None:
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> Console:
+        """The rich console, made when first needed."""
+        if self._console is None:
+            from rich.console import Console
+
+            columns = (
+                shutil.get_terminal_size((_WIDTH, 40)).columns if sys.stdout.isatty() else _WIDTH
+            )
+            self._console = Console(width=min(columns, 140), highlight=False, soft_wrap=False)
+        return self._console
+
+    def line(self, text: str = "") -> None:
+        """One plain line; never interpreted as markup."""
+        sys.stdout.write(text + "\n")
+
+    def verdict(self, word: str, text: str) -> None:
+        """A line that begins with a coloured word."""
+        if sys.stdout.isatty():
+            self.flush()
+            self.console.print(f"[bold {colour(word)}]{word}[/]", end=" ")
+            self.console.print(text, markup=False)
+        else:
+            self.line(f"{word} {text}")
+
+    def facts(self, rows: Iterable[tuple[str, Any]]) -> None:
+        """Names and values, aligned; rows whose value is None are left out."""
+        kept = [(name, value) for name, value in rows if value is not None]
+        width = max((len(name) for name, _ in kept), default=0)
+        for name, value in kept:
+            first, *more = str(value).splitlines() or [""]
+            self.line(f"  {name:<{width}}  {first}")
+            for line in more:
+                self.line(f"  {'':<{width}}  {line}")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+        """A table; cells that are known words are coloured."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            *columns,
+            title=title or None,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+            padding=(0, 2, 0, 0),
+        )
+        for row in rows:
+            table.add_row(*(Text(str(c), style=colour(str(c).split(" ")[0], "")) for c in row))
+        self.flush()
+        self.console.print(table)
+
+    def flush(self) -> None:
+        """Push out what was written."""
+        sys.stdout.flush()
+
+
+def colour(word: str, default: str = "default") -> str:
+    """The colour of a known word."""
+    return _COLOURS.get(word, default)
+
+
+def when(moment: datetime | None) -> str:
+    """`2026-12-02 09:15:04Z`; `-` for None."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z" if moment else "-"
+
+
+def size(count: float) -> str:
+    """Bytes with a decimal unit: `145 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def seconds(span: float) -> str:
+    """`0.42 s`, `12 s`, `3 min 05 s`, `1 h 02 min`."""
+    if span < 10:
+        return f"{span:.2f} s"
+    if span < 60:
+        return f"{span:.0f} s"
+    minutes, rest = divmod(round(span), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

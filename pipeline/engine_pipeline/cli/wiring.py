@@ -1,0 +1,157 @@
+"""The composition root: the only place that picks adapters and reads the environment.
+
+A `Shell` is made per command; each part is built when first asked for, so `status` never loads a
+hub client and `--help` loads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine_registry.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from engine_pipeline.backends.port import Backend
+    from engine_pipeline.build.machine import Machine
+    from engine_pipeline.build.step_cache import StepCache
+    from engine_pipeline.gates.suite import Suite
+    from engine_pipeline.progress import Progress
+    from engine_pipeline.promote.moves import Desk
+    from engine_pipeline.promote.policy import ChannelPolicy, Policies
+    from engine_pipeline.promote.findings import Wanted
+    from engine_pipeline.runners.port import Runner
+    from engine_registry.record import Actor
+    from engine_registry.registry import Registry
+
+
+def utc_now() -> datetime:
+    """The one clock of the process."""
+    return datetime.now(UTC)
+
+
+class Shell:
+    """What a command needs, wired to this machine."""
+
+    def __init__(self, *, registry_url: str, channels_file: str, cache_dir: str | None) -> None:
+        self.registry_url = registry_url
+        self.channels_file = Path(channels_file)
+        self._cache_dir = cache_dir
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The registry named by --registry."""
+        from engine_registry.registry import open_registry
+
+        return open_registry(self.registry_url, clock=utc_now)
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who runs this process."""
+        from engine_pipeline.actor import actor_from
+
+        return actor_from(os.environ)
+
+    @cached_property
+    def desk(self) -> Desk:
+        """Where channels are moved from."""
+        from engine_pipeline.promote.moves import Desk
+
+        return Desk(registry=self.registry, actor=self.actor, clock=utc_now)
+
+    @cached_property
+    def policies(self) -> Policies:
+        """The policies of channels.yaml."""
+        from engine_pipeline.promote.policy import Policies
+        from engine_pipeline.yaml_file import validated
+
+        if not self.channels_file.is_file():
+            raise NotFound(
+                f"no policies: {self.channels_file} does not exist",
+                hint="run from the project's root, or name the file with --channels",
+                reference="channels-missing",
+            )
+        return validated(self.channels_file, Policies)
+
+    @property
+    def suites_dir(self) -> Path:
+        """Where golden prompts are: beside channels.yaml."""
+        return self.channels_file.parent / "golden_prompts"
+
+    def suite(self, name: str) -> Suite:
+        """Load the suite `name`."""
+        from engine_pipeline.gates.suite_file import load_suite
+
+        return load_suite(self.suites_dir, name)
+
+    def wanted(self, policy: ChannelPolicy) -> dict[str, Wanted]:
+        """What each gate of `policy` must have been judged under, as the files stand now."""
+        from engine_pipeline.promote.findings import Wanted
+
+        return {
+            name: Wanted(
+                policy=self.policies.gate(name).digest,
+                suite=self.suite(self.policies.gate(name).suite).digest,
+            )
+            for name in policy.gates
+        }
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Progress on standard error."""
+        from engine_pipeline.cli.heartbeat import progress_for_stderr
+
+        return progress_for_stderr()
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """The directory of the step cache and of workspaces."""
+        if self._cache_dir:
+            return Path(self._cache_dir).absolute()
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return Path(base) / "enginectl"
+
+    @cached_property
+    def step_cache(self) -> StepCache:
+        """Outputs of finished steps."""
+        from engine_pipeline.build.step_cache import StepCache
+
+        return StepCache(self.cache_dir)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What this machine is."""
+        from engine_pipeline.build.machine import this_machine
+
+        return this_machine()
+
+    @cached_property
+    def runner(self) -> Runner:
+        """What executes steps."""
+        from engine_pipeline.runners.local import LocalRunner
+
+        return LocalRunner()
+
+    def backend(self, kind: str) -> Backend:
+        """The backend of an engine kind; raises InvalidInput for one that is not there."""
+        if kind == "llama-cpp":
+            from engine_pipeline.backends.llama_cpp.backend import LlamaCppBackend
+
+            return LlamaCppBackend()
+        raise InvalidInput(
+            f"no backend for engine kind {kind!r}; this version has: {', '.join(BACKEND_KINDS)}",
+            hint="set backend.kind of the spec to one of them",
+            reference="no-backend",
+        )
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        close = getattr(self.__dict__.get("progress"), "close", None)
+        if close is not None:
+            close()
+
+
+BACKEND_KINDS = ("llama-cpp",)

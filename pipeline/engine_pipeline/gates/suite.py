@@ -1,0 +1,177 @@
+"""A golden-prompt suite as a value: cases, what each answer must satisfy, how it is sampled. Pure.
+
+What people write is `golden_prompts/<suite>/suite.yaml` (`SuiteFile`) and the case files it names
+(`CaseFile`); `suite_file` reads them into one `Suite`. The suite's digest is that of the loaded
+content, so moving a case to another file changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from engine_pipeline.gates.check import Answer, Check, judge_all
+from engine_registry.digest import Digest
+from engine_registry.documents import Document, Value
+from engine_registry.record import Text
+from engine_registry.refs import Slug
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+MAX_CASES = 2000
+MAX_REPEATS = 50
+CaseFileName = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)*\.yaml$", max_length=200
+    ),
+]
+
+
+class Sampling(Value):
+    """How answers are drawn; always sent in full, so a server's defaults never decide."""
+
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)]
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    max_tokens: Annotated[int, Field(ge=1, le=8192)]
+
+
+class SamplingOverride(Value):
+    """What one case draws differently from its suite."""
+
+    temperature: Annotated[float | None, Field(ge=0.0, le=2.0)] = None
+    top_p: Annotated[float | None, Field(gt=0.0, le=1.0)] = None
+    seed: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
+    max_tokens: Annotated[int | None, Field(ge=1, le=8192)] = None
+
+
+class Message(Value):
+    """One chat message."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, Field(min_length=1, max_length=100_000)]
+
+
+class Recorded(Value):
+    """What the reference engine answered when the case was recorded.
+
+    Attributes:
+        text: its most frequent answer.
+        agreement: share of the `n` runs that gave this very text.
+    """
+
+    text: str
+    agreement: Share
+    n: Annotated[int, Field(ge=1)]
+
+
+class Case(Value):
+    """One prompt and what its answer must satisfy.
+
+    Attributes:
+        tags: what the case is about; scores are also given per tag.
+        messages: the chat so far; the last message is the user's.
+        repeats: how often it is asked.
+        must: failing it even once fails the gate, whatever the score.
+        checks: all must pass, and `not-degenerate` besides.
+    """
+
+    id: Slug
+    tags: Annotated[tuple[Slug, ...], Field(min_length=1)]
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    sampling: SamplingOverride = SamplingOverride()
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = 1
+    must: bool = False
+    checks: Annotated[tuple[Check, ...], Field(min_length=1)]
+    recorded: Recorded | None = None
+
+    @model_validator(mode="after")
+    def _is_askable(self) -> Self:
+        if self.messages[-1].role != "user":
+            msg = f"case {self.id}: last message is the {self.messages[-1].role}'s, want the user's"
+            raise ValueError(msg)
+        if any(message.role == "system" for message in self.messages[1:]):
+            msg = f"case {self.id}: a system message is not the first message"
+            raise ValueError(msg)
+        if len(set(self.tags)) != len(self.tags):
+            msg = f"case {self.id}: a tag is given twice"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _passes_its_own_checks(self) -> Self:
+        if self.recorded is None:
+            return self
+        for verdict in judge_all(self.checks, Answer(text=self.recorded.text)):
+            if not verdict.passed:
+                msg = f"case {self.id}: its recorded answer fails {verdict.kind}: {verdict.reason}"
+                raise ValueError(msg)
+        return self
+
+
+class Reference(Value):
+    """The engine whose answers the cases were recorded from.
+
+    Attributes:
+        spec: its build spec, e.g. `smollm2-135m-instruct/cpu-x86-64-v3-fp16`.
+        engine: its digest; None if it was never recorded in a registry.
+        note: how the answers were recorded: host, server, runs.
+    """
+
+    spec: Text
+    engine: Digest | None = None
+    note: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class _Head(Value):
+    name: Slug
+    owner: Text
+    description: Annotated[str, Field(min_length=1, max_length=2000)]
+    model: Slug
+    reference: Reference
+    sampling: Sampling
+
+
+class SuiteFile(_Head):
+    """`suite.yaml`.
+
+    Attributes:
+        model: name of the model that the goldens are for.
+        cases: names of the case files beside it.
+    """
+
+    schema_version: Literal[1]
+    cases: Annotated[tuple[CaseFileName, ...], Field(min_length=1)]
+
+
+class CaseFile(Value):
+    """A file of cases."""
+
+    cases: Annotated[tuple[Case, ...], Field(min_length=1)]
+
+
+class Suite(_Head, Document):
+    """A whole suite, loaded; its `digest` covers every word of every case."""
+
+    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=MAX_CASES)]
+
+    @model_validator(mode="after")
+    def _names_each_case_once(self) -> Self:
+        twice = [
+            name for name, count in Counter(case.id for case in self.cases).items() if count > 1
+        ]
+        if twice:
+            msg = f"case ids given twice: {', '.join(sorted(twice)[:10])}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag of any case, sorted."""
+        return tuple(sorted({tag for case in self.cases for tag in case.tags}))
+
+    def sampling_of(self, case: Case) -> Sampling:
+        """The suite's sampling with the case's own values over it."""
+        return self.sampling.model_copy(update=case.sampling.model_dump(exclude_none=True))

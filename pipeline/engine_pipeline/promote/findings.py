@@ -1,0 +1,90 @@
+"""What the rules take and give: candidates, evidence, findings, decisions. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine_registry.errors import ExitCode
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from engine_pipeline.gates.outcome import Outcome
+    from engine_registry.digest import Digest
+    from engine_registry.record import Actor, Release
+
+OVERRIDABLE = frozenset({"bad", "fit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one rule says.
+
+    Attributes:
+        rule: its name, as in the table above.
+        holds: whether the rule is satisfied.
+        says: one line with both sides.
+        hint: the next command if it is not.
+        exit_code: the process's answer if this is the first rule broken.
+        overridden: it is broken, and the actor said why that is accepted.
+    """
+
+    rule: str
+    holds: bool
+    says: str
+    hint: str = ""
+    exit_code: ExitCode = ExitCode.POLICY
+    overridden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A report as the rules see it.
+
+    Attributes:
+        policy: digest of the gate policy it was judged under.
+        suite: digest of the suite it was judged by.
+        report: manifest digest of the attached report.
+    """
+
+    gate: str
+    outcome: Outcome
+    policy: Digest
+    suite: Digest
+    report: Digest
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a gate's evidence must have been judged under, today."""
+
+    policy: Digest
+    suite: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """The release in question and who made it."""
+
+    release: Release
+    digest: Digest
+    built_by: Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """All findings, in the order of the rules."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """Rules that say no."""
+        return tuple(f for f in self.findings if not f.holds and not f.overridden)
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What was accepted although a rule said no."""
+        return tuple(f"{f.rule}: {f.says}" for f in self.findings if f.overridden)

@@ -1,0 +1,108 @@
+"""What every move of a channel has in common: the state it is decided on, and the commit."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine_registry.errors import (
+    CouldNotJudge,
+    EngineCIError,
+    ExitCode,
+    Incompatible,
+    InvalidInput,
+    JudgedAndRefused,
+    RefusedByPolicy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from engine_pipeline.promote.findings import Decision
+    from engine_registry.events import Change, ChannelState, Event
+    from engine_registry.record import Actor
+    from engine_registry.refs import ChannelRef
+    from engine_registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where a channel is moved from: registry, actor and clock."""
+
+    registry: Registry
+    actor: Actor
+    clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The result of a move.
+
+    Attributes:
+        event: what was appended; None if the channel already was as asked.
+        before: the state the move was decided on.
+        after: the state now.
+        decision: the findings; None for acts that ask no rules.
+    """
+
+    event: Event | None
+    before: ChannelState
+    after: ChannelState
+    decision: Decision | None = None
+
+
+def commit(
+    desk: Desk, ref: ChannelRef, state: ChannelState, change: Change
+) -> tuple[Event, ChannelState]:
+    """Append `change` to the log if the channel still is in `state`; raises ChannelMoved."""
+    return desk.registry.channels.append(
+        ref,
+        decided_on=state.number,
+        change=change,
+        actor=desk.actor,
+        at=desk.clock(),
+        operation=uuid.uuid4().hex,
+    )
+
+
+_ERRORS: dict[ExitCode, type[EngineCIError]] = {
+    ExitCode.INVALID: InvalidInput,
+    ExitCode.REFUSED: JudgedAndRefused,
+    ExitCode.COULD_NOT_JUDGE: CouldNotJudge,
+    ExitCode.POLICY: RefusedByPolicy,
+    ExitCode.INCOMPATIBLE: Incompatible,
+}
+
+
+def refuse(act: str, decision: Decision) -> None:
+    """Raise the first broken rule's error, naming all of them; return if none is broken."""
+    if not decision.broken:
+        return
+    first = decision.broken[0]
+    rest = [f.says for f in decision.broken[1:]]
+    message = f"{act} refused: {first.says}"
+    if rest:
+        message += "; also: " + "; ".join(rest)
+    raise _ERRORS[first.exit_code](message, hint=first.hint, reference=f"rule-{first.rule}")
+
+
+def check_overrides(names: tuple[str, ...], reason: str | None) -> frozenset[str]:
+    """The rules to override, if they can be and a reason is given."""
+    from engine_pipeline.promote.findings import OVERRIDABLE
+
+    unknown = sorted(set(names) - OVERRIDABLE)
+    if unknown:
+        raise InvalidInput(
+            f"rule {', '.join(unknown)} cannot be overridden; {', '.join(sorted(OVERRIDABLE))} can",
+            hint="satisfy the rule instead",
+            reference="not-overridable",
+        )
+    if names and not reason:
+        raise InvalidInput(
+            "an override without a reason",
+            hint="add --reason TEXT; it is recorded in the event log",
+            reference="reason-missing",
+        )
+    return frozenset(names)

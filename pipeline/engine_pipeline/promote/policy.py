@@ -1,0 +1,160 @@
+"""`channels.yaml`: who may go live where, and on what evidence. Kept outside the specs it governs.
+
+Pure values; reading the file is `yaml_file`'s. The digest of a gate policy is part of each report,
+so a report made under softer bars is no evidence under harder ones.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from engine_pipeline.gates.policy import GatePolicy
+from engine_registry.digest import Digest
+from engine_registry.documents import Value, canonical_json
+from engine_registry.errors import InvalidInput, NotFound
+from engine_registry.refs import Slug
+
+if TYPE_CHECKING:
+    from engine_registry.refs import ChannelRef, ProductRef
+
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _read_duration(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
+        msg = f"{value!r} is no duration; write a number and a unit: 90s, 30m, 12h, 7d"
+        raise ValueError(msg)
+    return timedelta(seconds=int(match.group(1)) * _UNIT_S[match.group(2)])
+
+
+def say_duration(value: timedelta) -> str:
+    """`90s`, `30m`, `12h`, `7d`: the largest unit that divides it."""
+    seconds = int(value.total_seconds())
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNIT_S[unit] == 0:
+            return f"{seconds // _UNIT_S[unit]}{unit}"
+    return f"{seconds}s"
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_read_duration, json_schema_input_type=str),
+    PlainSerializer(say_duration, return_type=str),
+]
+
+
+class ChannelPolicy(Value):
+    """What a release must show before it goes live on a channel.
+
+    Attributes:
+        gates: names of gates whose latest report on the engine must have passed.
+        upstream: channel on which the release must have been live before.
+        soak: how long it must have been live there.
+        evidence_max_age: how old a passed report may be.
+        approvals: how many people must approve; neither who built it nor who promotes it counts.
+    """
+
+    gates: Annotated[tuple[Slug, ...], Field(min_length=1)]
+    upstream: Slug | None = None
+    soak: Duration = timedelta(0)
+    evidence_max_age: Duration = timedelta(days=30)
+    approvals: Annotated[int, Field(ge=0, le=20)] = 0
+
+    @model_validator(mode="after")
+    def _soaks_somewhere(self) -> Self:
+        if self.soak and self.upstream is None:
+            msg = f"soak {say_duration(self.soak)} needs an upstream channel to soak on"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def digest(self) -> Digest:
+        """The digest that a promotion records as the policy it was decided under."""
+        return Digest.of(canonical_json(self))
+
+
+class ProductPolicy(Value):
+    """Rules for the products (`MODEL/TARGET`) that match one of the patterns."""
+
+    products: Annotated[tuple[str, ...], Field(min_length=1)]
+    channels: Annotated[dict[Slug, ChannelPolicy], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _upstreams_exist(self) -> Self:
+        for name, channel in self.channels.items():
+            seen = {name}
+            upstream = channel.upstream
+            while upstream is not None:
+                if upstream not in self.channels:
+                    known = ", ".join(self.channels)
+                    msg = f"channel {name}: upstream {upstream} is not one of {known}"
+                    raise ValueError(msg)
+                if upstream in seen:
+                    msg = f"channel {name}: upstream {upstream} leads back to itself"
+                    raise ValueError(msg)
+                seen.add(upstream)
+                upstream = self.channels[upstream].upstream
+        return self
+
+
+class Policies(Value):
+    """The whole of `channels.yaml`."""
+
+    schema_version: Literal[1]
+    gates: Annotated[dict[Slug, GatePolicy], Field(min_length=1)]
+    policies: Annotated[tuple[ProductPolicy, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _gates_exist(self) -> Self:
+        for policy in self.policies:
+            for name, channel in policy.channels.items():
+                unknown = sorted(set(channel.gates) - set(self.gates))
+                if unknown:
+                    there = ", ".join(self.gates)
+                    msg = f"channel {name}: no gate {', '.join(unknown)}; there are {there}"
+                    raise ValueError(msg)
+        return self
+
+    def for_product(self, product: ProductRef) -> ProductPolicy:
+        """The first policy whose patterns match; no policy is no permission (NotFound)."""
+        for policy in self.policies:
+            if any(fnmatchcase(str(product), pattern) for pattern in policy.products):
+                return policy
+        raise NotFound(
+            f"no policy in channels.yaml covers {product}",
+            hint=f"add an entry with `products: [{product}]` to channels.yaml",
+            reference="no-policy",
+        )
+
+    def for_channel(self, ref: ChannelRef) -> ChannelPolicy:
+        """The rules of one channel; raises NotFound or InvalidInput."""
+        policy = self.for_product(ref.product)
+        found = policy.channels.get(ref.channel)
+        if found is None:
+            raise InvalidInput(
+                f"{ref.product} has no channel {ref.channel!r}; "
+                f"channels.yaml names {', '.join(policy.channels)}",
+                hint=f"use one of {', '.join(policy.channels)}, or add it to channels.yaml",
+                reference="unknown-channel",
+            )
+        return found
+
+    def gate(self, name: str) -> GatePolicy:
+        """The bars of a gate; raises InvalidInput."""
+        found = self.gates.get(name)
+        if found is None:
+            raise InvalidInput(
+                f"no gate {name!r} in channels.yaml; there are {', '.join(sorted(self.gates))}",
+                hint="name one of them, or add it under `gates:` in channels.yaml",
+                reference="unknown-gate",
+            )
+        return found

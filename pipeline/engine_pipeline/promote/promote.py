@@ -1,0 +1,84 @@
+"""Make a release live on a channel, if the channel's policy says yes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_pipeline.promote.evidence import read_evidence
+from engine_pipeline.promote.findings import Candidate
+from engine_pipeline.promote.moves import Moved, check_overrides, commit, refuse
+from engine_pipeline.promote.rules import decide_promotion
+from engine_registry.events import Live, Promoted
+from engine_registry.refs import ChannelRef
+from engine_registry.store import Depth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine_pipeline.promote.findings import Wanted
+    from engine_pipeline.promote.moves import Desk
+    from engine_pipeline.promote.policy import ChannelPolicy
+    from engine_registry.record import Release
+
+
+def promote(
+    desk: Desk,
+    release: Release,
+    channel: ChannelRef,
+    *,
+    policy: ChannelPolicy,
+    wanted: Mapping[str, Wanted],
+    reason: str | None = None,
+    overrides: tuple[str, ...] = (),
+) -> Moved:
+    """Move `channel` to `release`; a release that is live already is left alone (event None).
+
+    Args:
+        desk: registry, actor, clock.
+        release: what to promote.
+        channel: where to; must be of the release's MODEL/TARGET.
+        policy: the channel's rules.
+        wanted: for each gate of the policy, the policy and suite digests it must be judged under.
+        reason: recorded; required with overrides.
+        overrides: rules whose refusal is accepted (`bad`, `fit`).
+
+    Raises:
+        JudgedAndRefused, CouldNotJudge, RefusedByPolicy, Incompatible: the first broken rule.
+        NotFound, IntegrityError: the engine's bytes are missing or damaged.
+        ChannelMoved: somebody moved the channel first.
+    """
+    accepted = check_overrides(overrides, reason)
+    state = desk.registry.channels.state(channel)
+    live = Live(number=release.number, release=release.digest, engine=release.content.engine)
+    if state.live == live:
+        return Moved(event=None, before=state, after=state)
+    engine = desk.registry.engines.check_engine(release.content.engine, Depth.UNCHANGED)
+    upstream = None
+    if policy.upstream is not None:
+        upstream = desk.registry.channels.state(ChannelRef(channel.product, policy.upstream))
+    evidence = read_evidence(desk.registry, release.content.engine, wanted)
+    built_by = next(
+        (r.built_by for r in engine.records if r.digest == release.content.record),
+        engine.records[0].built_by,
+    )
+    decision = decide_promotion(
+        candidate=Candidate(release=release, digest=live.release, built_by=built_by),
+        state=state,
+        upstream=upstream,
+        policy=policy,
+        wanted=wanted,
+        evidence=evidence,
+        actor=desk.actor,
+        now=desk.clock(),
+        overrides=accepted,
+    )
+    refuse(f"promotion of {release.name} to {channel.channel}", decision)
+    change = Promoted(
+        to=live,
+        policy=policy.digest,
+        evidence=tuple(sorted({e.report for e in evidence})),
+        reason=reason,
+        overrides=decision.overrides,
+    )
+    event, after = commit(desk, channel, state, change)
+    return Moved(event=event, before=state, after=after, decision=decision)

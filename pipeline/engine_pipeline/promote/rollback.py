@@ -1,0 +1,106 @@
+"""Take a channel back to an earlier release: one event, nothing rebuilt.
+
+Reads the pointer, the newest links of the log, one release and the stamps of its blobs; writes one
+event. The cost does not depend on how many engines are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_pipeline.promote.moves import Moved, check_overrides, commit, refuse
+from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
+from engine_registry.errors import EngineCIError, NotFound
+from engine_registry.events import Live, RolledBack
+from engine_registry.refs import ReleaseRef
+from engine_registry.store import Depth
+
+if TYPE_CHECKING:
+    from engine_pipeline.promote.moves import Desk
+    from engine_registry.events import ChannelState
+    from engine_registry.record import Release
+    from engine_registry.refs import ChannelRef
+
+
+def roll_back(
+    desk: Desk,
+    channel: ChannelRef,
+    *,
+    reason: str,
+    to: int | None = None,
+    overrides: tuple[str, ...] = (),
+) -> Moved:
+    """Make an earlier release of `channel` live again, mark what it replaces bad, set a hold.
+
+    Args:
+        desk: registry, actor, clock.
+        channel: what to take back.
+        reason: recorded in the log.
+        to: release number; by default the best of `rollback_candidates`.
+        overrides: rules whose refusal is accepted (`bad`, `fit`).
+
+    Raises:
+        NotFound: nothing to go back to, or bytes are missing.
+        IntegrityError: stored bytes of the target do not match their digest.
+        RefusedByPolicy: never live here, or marked bad.
+        Incompatible: the target was built for another SKU.
+        ChannelMoved: somebody moved the channel first.
+    """
+    accepted = check_overrides(overrides, reason)
+    state = desk.registry.channels.state(channel)
+    number = to if to is not None else _default_target(state)
+    release = desk.registry.releases.release(ReleaseRef(channel.product, number))
+    live = Live(number=number, release=release.digest, engine=release.content.engine)
+    decision = decide_rollback(
+        number=number,
+        was_live=_was_live(desk, channel, state, live),
+        platform=release.content.platform,
+        state=state,
+        overrides=accepted,
+    )
+    refuse(f"rollback of {channel} to release {number}", decision)
+    _whole(desk, release, state)
+    change = RolledBack(to=live, reason=reason, overrides=decision.overrides)
+    event, after = commit(desk, channel, state, change)
+    return Moved(event=event, before=state, after=after, decision=decision)
+
+
+def _default_target(state: ChannelState) -> int:
+    found = rollback_candidates(state)
+    if not found:
+        bad = ", ".join(str(mark.number) for mark in state.bad)
+        raise NotFound(
+            f"{state.name}: no earlier good release to go back to"
+            + (f"; marked bad: {bad}" if bad else ""),
+            hint=f"see `enginectl history {state.name}`; a bad one needs --to N --override bad",
+            reference="no-rollback-target",
+        )
+    return found[0].live.number
+
+
+def _was_live(desk: Desk, channel: ChannelRef, state: ChannelState, live: Live) -> bool:
+    if any(entry.live == live for entry in state.history):
+        return True
+    # Beyond the folded window: only the whole log knows.
+    return any(
+        getattr(event.change, "to", None) == live
+        for event, _ in desk.registry.channels.events(channel)
+    )
+
+
+def _whole(desk: Desk, release: Release, state: ChannelState) -> None:
+    """Check the target's bytes; a refusal names the next candidate that is whole."""
+    engines = desk.registry.engines
+    try:
+        engines.check_engine(release.content.engine, Depth.UNCHANGED)
+    except EngineCIError as error:
+        for entry in rollback_candidates(state):
+            if entry.live.number == release.number:
+                continue
+            try:
+                engines.check_engine(entry.live.engine, Depth.UNCHANGED)
+            except EngineCIError:
+                continue
+            error.hint = f"`enginectl rollback {state.name} --to {entry.live.number}` is whole"
+            break
+        raise

@@ -1,0 +1,102 @@
+"""Small durable steps on a POSIX file system, and what its errors mean to a user.
+
+Owns the order fsync file, name it, fsync directory. What is written, and where, is the caller's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine_registry.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+READ_ONLY = 0o444
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def ensure_dir(path: Path) -> None:
+    """Create a directory and its parents, durably; a no-op where it is there."""
+    if path.is_dir():
+        return
+    ensure_dir(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_dir(path.parent)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write every byte at the descriptor's position."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def free_bytes(path: Path) -> int:
+    """How many bytes an unprivileged writer can still put on the file system of `path`."""
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
+
+
+def store_full(place: Path, need_bytes: int) -> Unavailable:
+    """The error for a file system without room for `need_bytes` more."""
+    return Unavailable(
+        f"{place}: no room: need {need_bytes:,} bytes, {free_bytes(place):,} are free",
+        hint="make room on that file system, then run the same command again",
+        reference="store-full",
+    )
+
+
+@contextmanager
+def writing(place: Path, what: str, need_bytes: int = 0) -> Iterator[None]:
+    """Turn the operating system's refusals of a write into errors a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise store_full(place, need_bytes) from error
+        if error.errno in _FORBIDDEN:
+            raise Unavailable(
+                f"{place}: not writable: cannot {what}: {error.strerror}",
+                hint="ask for write access to it, or choose another registry with "
+                "ENGINECTL_REGISTRY=file://DIR",
+                reference="store-not-writable",
+            ) from error
+        raise _io_error(place, what, error) from error
+
+
+@contextmanager
+def reading(place: Path, what: str) -> Iterator[None]:
+    """Turn the operating system's refusals of a read into errors a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FORBIDDEN:
+            raise Unavailable(
+                f"{place}: not readable: cannot {what}: {error.strerror}",
+                hint=f"ask for read access to {place}",
+                reference="store-not-readable",
+            ) from error
+        raise _io_error(place, what, error) from error
+
+
+def _io_error(place: Path, what: str, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"{place}: cannot {what}: {error.strerror or error}",
+        hint="look at the disk or the network mount (`dmesg`), then run the same command again",
+        reference="store-io",
+    )

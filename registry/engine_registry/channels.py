@@ -1,0 +1,291 @@
+"""Channels over the stores: read the log, append to it, keep the pointer near its end.
+
+Creating event n+1 is the commit; the pointer (`head.json`) is a cached fold that anybody may lose
+or delay. Whether a move is allowed is the pipeline's judgement; that it was decided on the state it
+lands on is decided here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from engine_registry import layout
+from engine_registry.documents import seal, unseal, unseal_body
+from engine_registry.errors import (
+    ChannelMoved,
+    Conflict,
+    DocumentConflict,
+    EngineCIError,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+)
+from engine_registry.events import ChannelState, Event, fold
+from engine_registry.refs import ChannelRef, ProductRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from engine_registry.digest import Digest
+    from engine_registry.events import Change
+    from engine_registry.record import Actor
+    from engine_registry.store import Stores
+
+_LOG = logging.getLogger(__name__)
+
+# How many of the latest events are re-read before a move: about 20 ms on a local disk.
+CHECKED_LINKS = 256
+# How often the pointer is tried when others move it at the same time; the next move catches up.
+_POINTER_TRIES = 8
+
+
+class ChannelLog:
+    """Every channel of one registry."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._documents = stores.documents
+        self._pointers = stores.pointers
+
+    def state(self, ref: ChannelRef) -> ChannelState:
+        """What the channel is now: pointer plus the events after it, or the whole log replayed.
+
+        A channel without events has a state too, with number 0.
+
+        Raises:
+            IntegrityError: an event read on the way is damaged or does not chain.
+        """
+        _, state = self._pointer(ref)
+        if state.number:
+            name = layout.event(ref, state.number)
+            _, digest = unseal_body(self._documents.read(name), name)
+            if digest != state.last:
+                raise _broken(
+                    ref,
+                    f"the pointer says event {state.number} is {state.last}, it is {digest}",
+                )
+        return self._catch_up(ref, state)
+
+    def append(
+        self,
+        ref: ChannelRef,
+        *,
+        decided_on: int,
+        change: Change,
+        actor: Actor,
+        at: datetime,
+        operation: str,
+    ) -> tuple[Event, ChannelState]:
+        """Commit `change` as event `decided_on + 1`; the event and the state after it.
+
+        Repeating a call with the same `operation` after a lost reply is a no-op with the same
+        answer. An `at` before the previous event's (the clock went back) becomes that one's.
+
+        Raises:
+            ChannelMoved: the channel is not at event `decided_on`; nothing has happened.
+            IntegrityError: the log is damaged; nothing has happened.
+        """
+        state = self._checked_state(ref, CHECKED_LINKS)
+        if state.number != decided_on:
+            return self._own_or_moved(ref, decided_on, operation)
+        event = Event(
+            model=ref.product.model,
+            target=ref.product.target,
+            channel=ref.channel,
+            number=decided_on + 1,
+            previous=state.last,
+            operation=operation,
+            actor=actor,
+            at=at if state.last_at is None else max(at, state.last_at),
+            change=change,
+        )
+        after = fold(state, event, event.digest)
+        try:
+            self._documents.create(layout.event(ref, event.number), seal(event))
+        except DocumentConflict:
+            return self._own_or_moved(ref, decided_on, operation)
+        self._publish(ref, after)
+        return event, after
+
+    def events(self, ref: ChannelRef) -> list[tuple[Event, Digest]]:
+        """Every event of the channel with its digest, oldest first, the whole chain checked.
+
+        Raises:
+            IntegrityError: an event is damaged or missing, or does not chain.
+        """
+        state = _empty(ref)
+        found = []
+        for number in self._numbers(ref):
+            event, digest = self._event(ref, number)
+            state = fold(state, event, digest)
+            found.append((event, digest))
+        return found
+
+    def check_links(self, ref: ChannelRef, last: int = CHECKED_LINKS) -> None:
+        """Confirm that the latest `last` events are whole and chain up to the current state.
+
+        Raises:
+            IntegrityError: one is damaged, missing or does not chain.
+        """
+        self._checked_state(ref, last)
+
+    def channels(self, product: ProductRef | None = None) -> list[ChannelRef]:
+        """Every channel that has events, in order of name."""
+        return [
+            ref
+            for ref in self._named(product)
+            if self._documents.exists(layout.event(ref, 1)) or any(True for _ in self._numbers(ref))
+        ]
+
+    def at_time(self, ref: ChannelRef, when: datetime) -> ChannelState:
+        """What the channel was at `when`, replayed from its log."""
+        state = _empty(ref)
+        for event, digest in self.events(ref):
+            if event.at > when:
+                break
+            state = fold(state, event, digest)
+        return state
+
+    def replay(self, ref: ChannelRef) -> ChannelState:
+        """The fold of the whole log, without the pointer."""
+        state = _empty(ref)
+        for event, digest in self.events(ref):
+            state = fold(state, event, digest)
+        return state
+
+    def _checked_state(self, ref: ChannelRef, last: int) -> ChannelState:
+        state = self.state(ref)
+        numbers = self._numbers(ref)
+        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < state.number:
+            raise _broken(ref, f"events {_missing(numbers, state.number)} missing")
+        previous: str | None = None
+        for number in range(max(1, state.number - last + 1), state.number + 1):
+            name = layout.event(ref, number)
+            body, digest = unseal_body(self._documents.read(name), name)
+            stated = json.loads(body).get("previous")
+            if previous is not None and stated != previous:
+                raise _broken(
+                    ref, f"event {number} says the one before is {stated}, it is {previous}"
+                )
+            previous = str(digest)
+        return state
+
+    def _own_or_moved(
+        self, ref: ChannelRef, decided_on: int, operation: str
+    ) -> tuple[Event, ChannelState]:
+        """Our own event if a lost reply hid it; else the refusal."""
+        state = self.state(ref)
+        if state.number > decided_on:
+            ours, digest = self._event(ref, decided_on + 1)
+            if ours.operation == operation:
+                self._publish(ref, state)
+                return ours, self._state_at(ref, state, ours, digest)
+        live = state.live
+        serving = f"release {live.number} ({live.engine.short}) is live" if live else "nothing live"
+        by = ""
+        if state.number:
+            event, _ = self._event(ref, state.number)
+            by = f", moved by {event.actor.name} ({event.change.kind})"
+        raise ChannelMoved(
+            f"{ref}: decided on event {decided_on}, but it is at event {state.number}{by}; "
+            f"{serving}; nothing was changed",
+            hint=f"run `enginectl status {ref}`, then decide again",
+        )
+
+    def _state_at(
+        self, ref: ChannelRef, state: ChannelState, event: Event, digest: Digest
+    ) -> ChannelState:
+        if state.number == event.number and state.last == digest:
+            return state
+        earlier = _empty(ref)
+        for past, past_digest in self.events(ref)[: event.number]:
+            earlier = fold(earlier, past, past_digest)
+        return earlier
+
+    def _pointer(self, ref: ChannelRef) -> tuple[str | None, ChannelState]:
+        """The pointer's version and state; an empty state where it is absent or damaged."""
+        name = layout.head(ref)
+        value = self._pointers.read(name)
+        if value is None:
+            return None, _empty(ref)
+        try:
+            state, _ = unseal(value.data, ChannelState, name)
+        except IntegrityError:
+            _LOG.warning("%s is damaged; replaying the event log", name)
+            return value.version, _empty(ref)
+        return value.version, state if state.name == str(ref) else _empty(ref)
+
+    def _catch_up(self, ref: ChannelRef, state: ChannelState) -> ChannelState:
+        while True:
+            try:
+                event, digest = self._event(ref, state.number + 1)
+            except NotFound as error:
+                if error.name == "registry-missing":
+                    raise
+                return state
+            state = fold(state, event, digest)
+
+    def _event(self, ref: ChannelRef, number: int) -> tuple[Event, Digest]:
+        name = layout.event(ref, number)
+        return unseal(self._documents.read(name), Event, name)
+
+    def _numbers(self, ref: ChannelRef) -> list[int]:
+        found = (layout.number_of(child) for child in self._documents.children(layout.events(ref)))
+        return [number for number in found if number is not None]
+
+    def _publish(self, ref: ChannelRef, state: ChannelState) -> None:
+        """Move the pointer up to `state` unless it is further; the commit does not depend on it."""
+        name = layout.head(ref)
+        try:
+            for _ in range(_POINTER_TRIES):
+                version, pointed = self._pointer(ref)
+                if pointed.number >= state.number:
+                    return
+                try:
+                    self._pointers.swap(name, version, seal(state))
+                except Conflict:
+                    continue
+                return
+        except EngineCIError as error:
+            _LOG.warning("%s: pointer not updated (%s); the next move will", ref, error.message)
+
+    def _named(self, product: ProductRef | None) -> Iterator[ChannelRef]:
+        for one in [product] if product else self._products():
+            folder = f"{layout.CHANNELS}/{one.model}/{one.target}"
+            for child in self._documents.children(folder):
+                ref = _parsed(f"{one}/{child.removesuffix('/')}")
+                if child.endswith("/") and ref is not None:
+                    yield ref
+
+    def _products(self) -> Iterator[ProductRef]:
+        for model in self._documents.children(layout.CHANNELS):
+            for target in self._documents.children(f"{layout.CHANNELS}/{model.removesuffix('/')}"):
+                yield ProductRef(model.removesuffix("/"), target.removesuffix("/"))
+
+
+def _empty(ref: ChannelRef) -> ChannelState:
+    return ChannelState(model=ref.product.model, target=ref.product.target, channel=ref.channel)
+
+
+def _parsed(text: str) -> ChannelRef | None:
+    """The channel of a folder name; None for a folder that is not ours."""
+    try:
+        return ChannelRef.parse(text)
+    except InvalidInput:
+        return None
+
+
+def _missing(numbers: list[int], upto: int) -> str:
+    held = set(numbers)
+    gaps = [str(n) for n in range(1, max([*numbers, upto]) + 1) if n not in held]
+    return ", ".join(gaps[:5])
+
+
+def _broken(ref: ChannelRef, what: str) -> IntegrityError:
+    return IntegrityError(
+        f"{ref}: event log broken: {what}",
+        hint="run `enginectl verify` and restore the event files from a copy of the registry",
+        reference="event-log-broken",
+    )

@@ -1,0 +1,81 @@
+"""Engines as values: what is about to be put into a registry, and what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine_registry.manifest import WEIGHT, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from engine_registry.attachments import Attachment
+    from engine_registry.digest import Digest
+    from engine_registry.record import Actor, Platform, Record
+    from engine_registry.store import Ownership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFile:
+    """One file of an engine directory and the media type of its layer."""
+
+    path: Path
+    media_type: str = WEIGHT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildFacts:
+    """Everything of a record that is known before the engine has a digest."""
+
+    build_key: Digest
+    spec: str
+    model: str
+    target: str
+    kind: str
+    precision: str
+    platform: Platform
+    built_by: Actor
+    built_at: datetime
+    build_wall_s: float | None = None
+    build_peak_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDraft:
+    """An engine that is about to be put into a registry.
+
+    Attributes:
+        files: path inside the engine directory → file.
+        ownership: of every file; GIVEN files may be linked and become read-only.
+        descriptor: ModelPack `descriptor` facts; a function of the inputs, no times, no hosts.
+        config: ModelPack `config` facts; likewise.
+        provenance: gives the provenance document once the engine's digest is known.
+        lock: the build lock, as committed beside the spec.
+        attachments: what else is attached before the record is written.
+    """
+
+    files: Mapping[str, EngineFile]
+    ownership: Ownership
+    descriptor: dict[str, Any]
+    config: dict[str, Any]
+    facts: BuildFacts
+    provenance: Callable[[Digest], bytes]
+    lock: bytes
+    attachments: tuple[Attachment, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEngine:
+    """An engine in the registry, with every build that gave exactly these bytes."""
+
+    digest: Digest
+    manifest: Manifest
+    records: tuple[Record, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its files."""
+        return self.manifest.size_bytes

@@ -1,0 +1,267 @@
+"""Engines: put one in, find it again, hand it out, attach reports to it.
+
+Owns the order of writes that keeps invariant 1: blobs, manifest, attestations, record, key link. An
+engine without a record does not exist for any reader, whatever else of it is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from engine_registry import layout
+from engine_registry.attachments import Attachment, Attachments
+from engine_registry.digest import Digest
+from engine_registry.documents import seal, unseal
+from engine_registry.drafts import BuildFacts, EngineDraft, EngineFile, StoredEngine
+from engine_registry.errors import DocumentConflict, IntegrityError, NotFound
+from engine_registry.manifest import (
+    LOCK_ARTIFACT,
+    MANIFEST,
+    MODEL_CONFIG,
+    PROVENANCE_ARTIFACT,
+    Descriptor,
+    Manifest,
+    check_titles,
+    engine_manifest,
+    file_layer,
+    model_config,
+)
+from engine_registry.materialise import write_engine
+from engine_registry.record import KeyLink, Record
+from engine_registry.store import Depth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from engine_registry.record import ReferrerLink
+    from engine_registry.store import Stores
+
+_LOG = logging.getLogger(__name__)
+
+
+class Engines:
+    """Every engine of one registry.
+
+    Args:
+        stores: where they lie.
+        workers: how many files are stored or hashed at the same time; default: one per CPU.
+    """
+
+    def __init__(self, stores: Stores, workers: int | None = None) -> None:
+        self._blobs = stores.blobs
+        self._documents = stores.documents
+        self._attachments = Attachments(stores)
+        self._workers = workers or len(os.sched_getaffinity(0))
+
+    def put_engine(self, draft: EngineDraft) -> StoredEngine:
+        """Store an engine whole; the engine and its records.
+
+        Run again after a crash at any point, it finishes; run again after it finished, it changes
+        nothing and gives the first build's record.
+
+        Raises:
+            InvalidInput: an unusable or unsafe file, or one that changed while it was read.
+            Unavailable: the store is full, not writable or not reachable.
+        """
+        manifest = self._put_files(draft)
+        data = manifest.to_bytes()
+        engine = self._blobs.add_bytes(data).digest
+        facts = draft.facts
+        if not self._documents.exists(layout.record(engine, facts.build_key)):
+            self._put_record(draft, engine, manifest, len(data))
+        link = KeyLink(build_key=facts.build_key, engine=engine)
+        self._documents.create(layout.key(facts.build_key, engine), seal(link))
+        return self.engine(engine)
+
+    def engine(self, digest: Digest) -> StoredEngine:
+        """The engine's manifest and records, checked against their digests.
+
+        Raises:
+            NotFound: no such engine is recorded, or its manifest is missing.
+            IntegrityError: its manifest or a record is damaged.
+        """
+        records = self.records(digest)
+        if not records:
+            raise NotFound(
+                f"engine {digest}: not in this registry",
+                hint="run `enginectl status` to list channels and releases, or `enginectl build`",
+                reference="engine-missing",
+            )
+        manifest = self._attachments.manifest(digest)
+        return StoredEngine(digest=digest, manifest=manifest, records=records)
+
+    def records(self, digest: Digest) -> tuple[Record, ...]:
+        """The records of every build that gave this engine, oldest first; empty if none."""
+        found = []
+        for child in self._documents.children(layout.records(digest)):
+            name = f"{layout.records(digest)}/{child}"
+            record, _ = unseal(self._documents.read(name), Record, name)
+            if layout.record(record.engine, record.build_key) != name:
+                raise IntegrityError(
+                    f"{name}: holds the record of engine {record.engine.short} and build key "
+                    f"{record.build_key.short}",
+                    hint="run `enginectl verify` to list every damaged file",
+                    reference="document-misplaced",
+                )
+            found.append(record)
+        return tuple(sorted(found, key=lambda record: (record.built_at, record.build_key)))
+
+    def find_by_key(self, build_key: Digest, depth: Depth = Depth.UNCHANGED) -> StoredEngine | None:
+        """A whole engine that was built from this key, if there is one.
+
+        An engine with a missing or damaged byte is no hit: the build that follows heals it.
+        """
+        try:
+            children = list(self._documents.children(layout.keys(build_key)))
+        except NotFound:  # no registry yet
+            return None
+        for engine in filter(None, map(layout.digest_of, children)):
+            try:
+                return self.check_engine(engine, depth)
+            except (NotFound, IntegrityError) as error:
+                _LOG.warning("build key %s: not reused: %s", build_key.short, error.message)
+        return None
+
+    def check_engine(self, digest: Digest, depth: Depth = Depth.UNCHANGED) -> StoredEngine:
+        """The engine, once every byte of it is known to be there and right.
+
+        Raises:
+            NotFound: no such engine, or some of its bytes are missing.
+            IntegrityError: some of its bytes are wrong; names the blob and both digests.
+        """
+        engine = self.engine(digest)
+        parts = [engine.manifest.config, *engine.manifest.layers]
+        self._each(lambda part: self._blobs.check(part.digest, part.size, depth), parts)
+        return engine
+
+    def materialise(self, digest: Digest, directory: Path) -> StoredEngine:
+        """Lay the engine's files out, read-only, in `directory`, which must not exist.
+
+        They are checked first (`Depth.UNCHANGED`); the directory is whole or absent afterwards.
+
+        Raises:
+            InvalidInput: the directory exists.
+            NotFound, IntegrityError: as `check_engine`; nothing was written.
+        """
+        engine = self.check_engine(digest)
+        write_engine(self._blobs, engine.manifest, directory)
+        return engine
+
+    def attach(
+        self,
+        subject: Digest,
+        artifact_type: str,
+        files: Sequence[tuple[str, bytes, str]],
+        annotations: Mapping[str, str] | None = None,
+    ) -> Digest:
+        """Attach a document to an engine as an OCI referrer; the digest of its manifest.
+
+        Args:
+            subject: manifest digest of the engine.
+            artifact_type: media type that says what it is, e.g. `manifest.REPORT_ARTIFACT`.
+            files: title, bytes, media type of each file.
+            annotations: what a listing shows without opening it.
+
+        Raises:
+            NotFound: there is no such engine.
+        """
+        engine = self.engine(subject)
+        size_bytes = len(engine.manifest.to_bytes())
+        attachment = Attachment(
+            artifact_type=artifact_type, files=tuple(files), annotations=dict(annotations or {})
+        )
+        return self._attachments.put(_descriptor(subject, size_bytes), attachment)
+
+    def referrers(self, subject: Digest, artifact_type: str | None = None) -> list[ReferrerLink]:
+        """What is attached to a manifest, all of it or one type, in order of digest."""
+        return self._attachments.links(subject, artifact_type)
+
+    def read_attachment(self, manifest: Digest) -> dict[str, bytes]:
+        """The files of something attached, by title, checked."""
+        return self._attachments.read(manifest)
+
+    def read_blob(self, digest: Digest, size_bytes: int | None = None) -> bytes:
+        """A small blob's bytes, checked against its digest (and size, where one is given)."""
+        return self._attachments.blob(digest, size_bytes)
+
+    def all_engines(self) -> Iterator[Digest]:
+        """Every recorded engine, in order of digest."""
+        for shard in self._documents.children(layout.RECORDS):
+            folder = f"{layout.RECORDS}/{shard.removesuffix('/')}"
+            yield from filter(None, map(layout.digest_of, self._documents.children(folder)))
+
+    def _put_files(self, draft: EngineDraft) -> Manifest:
+        titles = sorted(draft.files)
+
+        def put(title: str) -> Descriptor:
+            file = draft.files[title]
+            stored = self._blobs.add_file(file.path, draft.ownership)
+            return file_layer(title, stored.digest, stored.size_bytes, file.media_type)
+
+        check_titles(titles)
+        layers = self._each(put, titles)
+        config = model_config(draft.descriptor, draft.config, [layer.digest for layer in layers])
+        stored = self._blobs.add_bytes(config)
+        return engine_manifest(
+            Descriptor(media_type=MODEL_CONFIG, digest=stored.digest, size=stored.size_bytes),
+            layers,
+        )
+
+    def _put_record(
+        self, draft: EngineDraft, engine: Digest, manifest: Manifest, manifest_size_bytes: int
+    ) -> None:
+        subject = _descriptor(engine, manifest_size_bytes)
+        provenance = draft.provenance(engine)
+        for attachment in (
+            Attachment.of_json(PROVENANCE_ARTIFACT, "provenance.json", provenance),
+            Attachment.of_json(LOCK_ARTIFACT, "build.lock.json", draft.lock),
+            *draft.attachments,
+        ):
+            self._attachments.put(subject, attachment)
+        facts = draft.facts
+        record = Record(
+            engine=engine,
+            build_key=facts.build_key,
+            spec=facts.spec,
+            model=facts.model,
+            target=facts.target,
+            kind=facts.kind,
+            precision=facts.precision,
+            platform=facts.platform,
+            lock=Digest.of(draft.lock),
+            provenance=Digest.of(provenance),
+            size_bytes=manifest.size_bytes,
+            built_by=facts.built_by,
+            built_at=facts.built_at,
+            build_wall_s=facts.build_wall_s,
+            build_peak_rss_bytes=facts.build_peak_rss_bytes,
+        )
+        # The same bytes built twice from the same inputs at the same time: the first record stays.
+        with suppress(DocumentConflict):
+            self._documents.create(layout.record(engine, facts.build_key), seal(record))
+
+    def _each(self, act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """`act` on every item, several at a time, results in order; the first failure is raised."""
+        if len(items) == 1:
+            return [act(items[0])]
+        with ThreadPoolExecutor(min(self._workers, len(items))) as pool:
+            return list(pool.map(act, items))
+
+
+def _descriptor(engine: Digest, size_bytes: int) -> Descriptor:
+    return Descriptor(media_type=MANIFEST, digest=engine, size=size_bytes)
+
+
+__all__ = [
+    "Attachment",
+    "BuildFacts",
+    "EngineDraft",
+    "EngineFile",
+    "Engines",
+    "StoredEngine",
+]

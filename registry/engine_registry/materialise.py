@@ -1,0 +1,65 @@
+"""Laying an engine's files out in a directory, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine_registry.errors import IntegrityError, InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine_registry.manifest import Manifest
+    from engine_registry.store import BlobStore
+
+
+def write_engine(blobs: BlobStore, manifest: Manifest, directory: Path) -> None:
+    """Put every layer of `manifest` at its title below `directory`, which must not exist.
+
+    Raises:
+        InvalidInput: the directory exists.
+        IntegrityError: the manifest has a layer without a file name.
+        NotFound: a blob is missing.
+    """
+    with new_directory(directory) as partial:
+        for layer in manifest.layers:
+            if layer.title is None:
+                raise IntegrityError(
+                    f"engine layer {layer.digest}: has no file name",
+                    hint="inspect it with `enginectl inspect` or any OCI tool",
+                    reference="manifest-not-readable",
+                )
+            path = partial / layer.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            blobs.materialise(layer.digest, path)
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A temporary sibling that becomes `directory` when the block ends, or is removed."""
+    if directory.exists() or directory.is_symlink():
+        raise InvalidInput(
+            f"cannot write {directory}: it exists",
+            hint="name a directory that does not exist yet",
+            reference="path-exists",
+        )
+    partial: Path | None = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+        partial.chmod(0o755)
+        yield partial
+        partial.rename(directory)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot write {directory}: {error.strerror or error}",
+            hint="check that its parent is writable and has room, then run the command again",
+            reference="directory-not-writable",
+        ) from error
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,131 @@
+"""Releases: numbered from 1 within MODEL/TARGET, immutable, equal contents only once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_registry import layout
+from engine_registry.documents import seal, unseal
+from engine_registry.errors import DocumentConflict, IntegrityError, InvalidInput, NotFound
+from engine_registry.record import Release
+from engine_registry.refs import ProductRef, ReleaseRef
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from engine_registry.engines import Engines
+    from engine_registry.record import Actor, ReleaseContent
+    from engine_registry.store import Stores
+
+
+class Releases:
+    """Every release of one registry."""
+
+    def __init__(self, stores: Stores, engines: Engines) -> None:
+        self._documents = stores.documents
+        self._engines = engines
+
+    def create_release(
+        self, product: ProductRef, content: ReleaseContent, actor: Actor, at: datetime
+    ) -> Release:
+        """Cut a release; if these contents are one already, that one.
+
+        The engine is checked whole first, and everything the release names must be stored.
+
+        Raises:
+            NotFound: the engine, its bytes, the record or a piece of evidence is missing.
+            IntegrityError: the engine's bytes are wrong.
+        """
+        held = self._numbers(product)
+        for number in held:
+            release = self.release(ReleaseRef(product, number))
+            if release.content == content:
+                return release
+        self._refuse_incomplete(content)
+        number = max(held, default=0) + 1
+        while True:
+            release = Release(
+                model=product.model,
+                target=product.target,
+                number=number,
+                content=content,
+                created_by=actor,
+                created_at=at,
+            )
+            try:
+                self._documents.create(layout.release(ReleaseRef(product, number)), seal(release))
+            except DocumentConflict:
+                theirs = self.release(ReleaseRef(product, number))
+                if theirs.content == content:
+                    return theirs
+                number += 1
+            else:
+                return release
+
+    def release(self, ref: ReleaseRef) -> Release:
+        """One release, checked.
+
+        Raises:
+            NotFound: there is no such release.
+            IntegrityError: its document is damaged or lies under another's name.
+        """
+        name = layout.release(ref)
+        try:
+            data = self._documents.read(name)
+        except NotFound as error:
+            if error.name == "registry-missing":
+                raise
+            held = self._numbers(ref.product)
+            known = f"there are 1 to {held[-1]}" if held else f"{ref.product} has no release"
+            raise NotFound(
+                f"release {ref}: not in this registry; {known}",
+                hint=f"run `enginectl status {ref.product}` to list releases",
+                reference="release-missing",
+            ) from error
+        release, _ = unseal(data, Release, name)
+        if release.name != str(ref):
+            raise IntegrityError(
+                f"{name}: holds release {release.name}",
+                hint="run `enginectl verify` to list every damaged file",
+                reference="document-misplaced",
+            )
+        return release
+
+    def releases(self, product: ProductRef) -> list[Release]:
+        """Every release of MODEL/TARGET, lowest number first."""
+        return [self.release(ReleaseRef(product, number)) for number in self._numbers(product)]
+
+    def products(self) -> list[ProductRef]:
+        """Every MODEL/TARGET that has releases, in order of name."""
+        found = []
+        for model in self._documents.children(layout.RELEASES):
+            folder = f"{layout.RELEASES}/{model.removesuffix('/')}"
+            for target in self._documents.children(folder):
+                try:
+                    ref = ProductRef.parse(f"{model}{target.removesuffix('/')}")
+                except InvalidInput:
+                    continue  # not ours; verification reports it
+                if self._numbers(ref):
+                    found.append(ref)
+        return found
+
+    def _numbers(self, product: ProductRef) -> list[int]:
+        children = self._documents.children(layout.releases(product))
+        found = (layout.number_of(child) for child in children)
+        return [number for number in found if number is not None]
+
+    def _refuse_incomplete(self, content: ReleaseContent) -> None:
+        engine = self._engines.check_engine(content.engine)
+        if content.record not in {record.digest for record in engine.records}:
+            raise NotFound(
+                f"engine {engine.digest.short}: has no record {content.record}",
+                hint=f"run `enginectl inspect {engine.digest}` to list its records",
+                reference="record-missing",
+            )
+        for manifest in content.evidence:
+            if not self._documents.exists(layout.referrer(content.engine, manifest)):
+                raise NotFound(
+                    f"engine {engine.digest.short}: nothing attached has digest {manifest}",
+                    hint="run `enginectl gate` on this engine, then `enginectl release` again",
+                    reference="evidence-missing",
+                )
