@@ -187,8 +187,9 @@ def _describe(
         return f"key {_shown(detail['input'])}: want {_SLUG_WORDS}", ""
     if kind == "string_pattern_mismatch":
         pattern = str(context.get("pattern", ""))
-        form = _SLUG_WORDS if pattern.startswith(_SLUG_START) else f"text like {pattern}"
-        return f"found {_shown(detail['input'])}{wanted or f'; want {form}'}", ""
+        if pattern.startswith(_SLUG_START):
+            return f"found {_shown(detail['input'])}, want {_SLUG_WORDS}", ""
+        return f"found {_shown(detail['input'])}{wanted or f', want text like {pattern}'}", ""
     if kind in _TYPE_WORDS:
         hint = ""
         if kind == "string_type" and isinstance(detail["input"], bool | int | float):

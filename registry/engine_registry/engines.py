@@ -181,6 +181,10 @@ class Engines:
         """What is attached to a manifest, all of it or one type, in order of digest."""
         return self._attachments.links(subject, artifact_type)
 
+    def manifest(self, digest: Digest) -> Manifest:
+        """A stored manifest, of an engine or of something attached, checked."""
+        return self._attachments.manifest(digest)
+
     def read_attachment(self, manifest: Digest) -> dict[str, bytes]:
         """The files of something attached, by title, checked."""
         return self._attachments.read(manifest)

@@ -209,7 +209,7 @@ def fold(state: ChannelState, event: Event, digest: Digest) -> ChannelState:
     return _apply(moved, event)
 
 
-def _apply(state: ChannelState, event: Event) -> ChannelState:  # noqa: PLR0911 one per change
+def _apply(state: ChannelState, event: Event) -> ChannelState:
     change = event.change
     match change:
         case Promoted():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 REGISTRY = "registry.json"
+BLOBS = "blobs/sha256"
 CHANNELS = "channels"
 RELEASES = "releases"
 RECORDS = "records"
@@ -34,7 +35,7 @@ _WIDTH = 10
 
 def blob(digest: Digest) -> str:
     """The name of a blob, the same as in an OCI image layout."""
-    return f"blobs/sha256/{digest.hex}"
+    return f"{BLOBS}/{digest.hex}"
 
 
 def records(engine: Digest) -> str:

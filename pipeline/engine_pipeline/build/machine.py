@@ -1,7 +1,7 @@
-"""What this machine is: instruction set, cores, memory, disk, as far as this process may use them.
+"""What this machine is: processor, cores, memory, disk, GPUs, as far as this process may use them.
 
-Owns reading the operating system. What follows from it is `preflight`'s and `spec.hardware`'s.
-Light to import: servers read their thread count here.
+Owns asking the operating system. What follows from the answers is `preflight`'s and
+`spec.hardware`'s. Light to import: servers read their thread count here.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_pipeline.spec.hardware import Host, HostGpu
 
 _CGROUP = Path("/sys/fs/cgroup")
-
-# Flags as /proc/cpuinfo names them for each level of the x86-64 psABI (`abm` stands for lzcnt).
-_LEVELS = (
-    ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
-    ("x86-64-v3", {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}),
-    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-)
+_NVIDIA_SMI = "nvidia-smi"
+_NVIDIA_QUERY = ("--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits")
+# The driver may need seconds to wake the boards, and hangs for ever when one has fallen off.
+_NVIDIA_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,52 +29,48 @@ class Machine:
     """A machine as seen from this process.
 
     Attributes:
-        isa: highest instruction-set level: `x86-64-v3`, `aarch64`, ...
-        levels: every level it can run, itself included.
+        host: architecture, CPU flags and GPUs: what decides which SKUs it is.
         cores: usable ones: affinity and cgroup quota count.
         ram_bytes: all memory this process may use.
         ram_free_bytes: what of it is free now, caches counted as free.
     """
 
-    isa: str
-    levels: tuple[str, ...]
+    host: Host
     cpu_model: str
     cores: int
     ram_bytes: int
     ram_free_bytes: int
 
     @property
+    def isa(self) -> str:
+        """Highest instruction-set level it has: `x86-64-v3`, `aarch64`."""
+        from engine_pipeline.spec.hardware import CpuSku, skus_of_host
+
+        levels = [sku.name for sku in skus_of_host(self.host) if isinstance(sku, CpuSku)]
+        return levels[-1].removeprefix("cpu-") if levels else self.host.architecture
+
+    @property
     def host_class(self) -> str:
-        """What measurements of equal machines have in common, for reports."""
+        """What machines whose measurements may be compared have in common, for reports."""
+        gpus = "".join(f", {gpu.name}" for gpu in self.host.gpus)
         gib = round(self.ram_bytes / (1 << 30))
-        return f"{self.cpu_model}, {self.isa}, {self.cores} cores, {gib} GiB"
+        return f"{self.cpu_model}, {self.isa}, {self.cores} cores, {gib} GiB{gpus}"
 
 
 def this_machine() -> Machine:
     """Read it now."""
+    from engine_pipeline.spec.hardware import Host
+
     info = _cpu_info()
-    levels = isa_levels(platform.machine(), set(info.get("flags", "").split()))
     total, free = _memory()
+    flags = info.get("flags") or info.get("Features") or ""
     return Machine(
-        isa=levels[-1],
-        levels=levels,
+        host=Host(architecture=platform.machine(), flags=frozenset(flags.split()), gpus=_gpus()),
         cpu_model=info.get("model name") or platform.machine(),
         cores=usable_cores(),
         ram_bytes=total,
         ram_free_bytes=free,
     )
-
-
-def isa_levels(machine: str, flags: set[str]) -> tuple[str, ...]:
-    """Every instruction-set level of a processor, lowest first."""
-    if machine not in {"x86_64", "AMD64"}:
-        return ("aarch64" if machine == "arm64" else machine or "unknown",)
-    levels = ["x86-64"]
-    for name, needed in _LEVELS:
-        if not needed <= flags:
-            break
-        levels.append(name)
-    return tuple(levels)
 
 
 def usable_cores() -> int:
@@ -101,7 +99,47 @@ def free_disk_bytes(path: Path) -> int:
     return shutil.disk_usage(place).free
 
 
+def parse_gpus(listing: str) -> tuple[HostGpu, ...]:
+    """GPUs from `nvidia-smi` lines `name, MiB, compute capability`; None where it says nothing."""
+    from engine_pipeline.spec.hardware import HostGpu
+
+    gpus = []
+    for line in listing.splitlines():
+        parts = [part.strip() for part in line.rsplit(",", 2)]
+        if len(parts) != 3 or not parts[0]:
+            continue
+        major, _, minor = parts[2].partition(".")
+        known = major.isdigit() and minor.isdigit()
+        gpus.append(
+            HostGpu(
+                name=parts[0],
+                memory_mib=int(parts[1]) if parts[1].isdigit() else None,
+                sm=int(major) * 10 + int(minor) if known else None,
+            )
+        )
+    return tuple(gpus)
+
+
+def _gpus() -> tuple[HostGpu, ...]:
+    command = shutil.which(_NVIDIA_SMI)
+    if command is None:
+        return ()
+    try:
+        answer = subprocess.run(
+            [command, *_NVIDIA_QUERY],
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        # No driver, or a broken one: this process has no usable GPU.
+        return ()
+    return parse_gpus(answer.stdout)
+
+
 def _memory() -> tuple[int, int]:
+    """All memory and free memory in bytes, within the cgroup's limit."""
     fields = {}
     for line in _read(Path("/proc/meminfo")).splitlines():
         name, _, rest = line.partition(":")

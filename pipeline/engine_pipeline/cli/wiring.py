@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from engine_pipeline.build.step_cache import StepCache
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
+    from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy, Policies
-    from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.runners.port import Runner
     from engine_registry.record import Actor
     from engine_registry.registry import Registry

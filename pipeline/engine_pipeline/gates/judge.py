@@ -6,7 +6,7 @@ have failed; only if the bar lies between the two is the finding errored.
 
 from __future__ import annotations
 
-from math import fsum, inf
+from math import fsum
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates import stats
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine_pipeline.gates.policy import PerformanceBars, QualityBars
-    from engine_pipeline.gates.report import CaseResult, Measured, PerformanceResult
+    from engine_pipeline.gates.report import CaseResult, PerformanceResult
 
 # Scores are sums of fractions: 0.1 + 0.2 must meet a bar of 0.3.
 _ROUNDING = 1e-9
@@ -52,18 +52,14 @@ def judge_quality(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[Findi
     return tuple(findings)
 
 
-def judge_performance(
-    result: PerformanceResult, bars: PerformanceBars
-) -> tuple[Finding, ...]:
+def judge_performance(result: PerformanceResult, bars: PerformanceBars) -> tuple[Finding, ...]:
     """A finding for each bar."""
     wanted = (
         ("ttft_p95_ms", bars.max_ttft_p95_ms),
         ("tpot_p95_ms", bars.max_tpot_p95_ms),
         ("output_tokens_per_s", bars.min_output_tokens_per_s),
     )
-    return tuple(
-        _bar_finding(name, bar, result) for name, bar in wanted if bar is not None
-    )
+    return tuple(_bar_finding(name, bar, result) for name, bar in wanted if bar is not None)
 
 
 def _score(cases: Sequence[CaseResult]) -> float:
@@ -92,7 +88,10 @@ def _must_finding(cases: Sequence[CaseResult]) -> Finding:
     failed = [case.id for case in cases if case.outcome is Outcome.FAILED]
     errored = [case.id for case in cases if case.outcome is Outcome.ERRORED]
     if failed:
-        outcome, reason = Outcome.FAILED, f"{_names(failed)} of {len(cases)} failed, want all passed"
+        outcome, reason = (
+            Outcome.FAILED,
+            f"{_names(failed)} of {len(cases)} failed, want all passed",
+        )
     elif errored:
         outcome, reason = Outcome.ERRORED, f"{_names(errored)} of {len(cases)} could not be judged"
     else:
@@ -112,12 +111,14 @@ def _bar_finding(name: str, bar: float, result: PerformanceResult) -> Finding:
         reason += _kinds(result)
         return Finding(name=name, outcome=Outcome.ERRORED, reason=reason)
     if measured is None:
-        reason = f"not measured: the server sends no usage, so tokens cannot be counted; bar {bar:g}"
+        reason = (
+            f"not measured: the server sends no usage, so tokens cannot be counted; bar {bar:g}"
+        )
         return Finding(name=name, outcome=Outcome.ERRORED, reason=reason)
     if name.startswith("output"):
-        verdict, side = stats.at_least(_estimate(name, measured), bar, measured.unit), "least"
+        verdict, side = stats.at_least(measured.estimate, bar, measured.unit), "least"
     else:
-        verdict, side = stats.at_most(_estimate(name, measured), bar, measured.unit), "most"
+        verdict, side = stats.at_most(measured.estimate, bar, measured.unit), "most"
     value = "beyond measure" if measured.value is None else f"{measured.value:.4g} {measured.unit}"
     reason = f"{value}, want at {side} {bar:g} {measured.unit}: {verdict.why}"
     if result.failed:

@@ -151,7 +151,7 @@ class AnswerStream:
             )
         details = self.usage.get("prompt_tokens_details") or {}
         return Reply(
-            text="".join(self.texts),
+            text=well_formed("".join(self.texts)),
             finish_reason=self.finish_reason,
             prompt_tokens=_count(self.usage.get("prompt_tokens")),
             completion_tokens=_count(self.usage.get("completion_tokens")),
@@ -174,6 +174,14 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def well_formed(text: str) -> str:
+    """`text` as it can be stored: halves of a character joined, a half alone replaced by U+FFFD.
+
+    A server that escapes its JSON may put the two halves into two events.
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def one_line(text: str) -> str:
     """`text` on one line and of bounded length, for reasons in reports."""
-    return " ".join(text.split())[:300]
+    return " ".join(well_formed(text).split())[:300]

@@ -7,6 +7,7 @@ annotations of the attachment let a listing show it, and promotion use it, witho
 from __future__ import annotations
 
 import math
+from datetime import UTC
 from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field
@@ -123,7 +124,11 @@ class TagScore(Value):
 
 
 class Measured(Value):
-    """A `stats.Estimate` as it is stored: None stands for "beyond measure"."""
+    """A `stats.Estimate` of something that is never negative, as it is stored.
+
+    None stands for +inf, "beyond measure": too many requests failed, or, for `high`, there are too
+    few samples for an upper bound. Where there is no lower bound, `low` is 0.
+    """
 
     unit: str
     n: Count
@@ -135,13 +140,13 @@ class Measured(Value):
 
     @classmethod
     def of(cls, estimate: Estimate, unit: str) -> Self:
-        """To be stored, rounded to the microsecond that nobody measures anyway."""
+        """To be stored, rounded to three decimals: microseconds, for times in milliseconds."""
         return cls(
             unit=unit,
             n=estimate.n,
             needed=estimate.needed,
             value=_finite(estimate.value),
-            low=_finite(estimate.low),
+            low=_finite(max(estimate.low, 0.0)),
             high=_finite(estimate.high),
             largest=_finite(estimate.largest),
         )
@@ -152,11 +157,19 @@ class Measured(Value):
         return Estimate(
             n=self.n,
             needed=self.needed,
-            value=math.inf if self.value is None else self.value,
-            low=self._low(),
-            high=math.inf if self.high is None else self.high,
-            largest=math.inf if self.largest is None else self.largest,
+            value=_number(self.value),
+            low=_number(self.low),
+            high=_number(self.high),
+            largest=_number(self.largest),
         )
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 class Sample(Value):
@@ -235,7 +248,7 @@ class Report(Document):
         return tuple(f"{f.name}: {f.reason}" for f in self.findings if f.outcome is self.outcome)
 
 
-def annotations(report: Report) -> dict[str, str]:
+def listing(report: Report) -> dict[str, str]:
     """What a listing shows of the report, and what promotion decides on."""
     return {
         GATE: report.gate,
@@ -244,5 +257,5 @@ def annotations(report: Report) -> dict[str, str]:
         SUITE: str(report.suite),
         SUITE_NAME: report.suite_name,
         DEVICE: report.device.host_class,
-        CREATED: report.finished_at.isoformat(),
+        CREATED: report.finished_at.astimezone(UTC).isoformat(timespec="microseconds"),
     }

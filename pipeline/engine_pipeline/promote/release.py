@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.report import OUTCOME
 from engine_pipeline.spec.lock import BuildLock
 from engine_registry import manifest
 from engine_registry.digest import Digest
@@ -55,7 +57,7 @@ def cut_release(desk: Desk, engine: Digest) -> Release:
     passed = [
         link.manifest
         for link in desk.registry.engines.referrers(engine, manifest.REPORT_ARTIFACT)
-        if link.annotations.get("outcome") == "passed"
+        if link.annotations.get(OUTCOME) == Outcome.PASSED
     ]
     content = ReleaseContent(
         engine=engine,

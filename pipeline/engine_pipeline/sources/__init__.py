@@ -1,0 +1,1 @@
+"""Where weights and calibration data come from: one adapter per kind of place."""

@@ -13,11 +13,13 @@ from pydantic import BaseModel
 
 from engine_pipeline.spec.hardware import sku_names
 from engine_pipeline.spec.model import BuildSpec
-from engine_pipeline.yaml_file import InvalidDocument, Positions, load_yaml, validate
+from engine_pipeline.yaml_file import InvalidDocument, load_yaml, validate
 from engine_pipeline.yaml_problems import Problem, attribute_docs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from engine_pipeline.yaml_reader import Positions
 
 REFERENCE = "spec-invalid"
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -67,7 +69,7 @@ def _secrets(value: Any, path: tuple[str | int, ...], positions: Positions) -> l
                 line=positions.get(path, 1),
                 path=".".join(map(str, path)),
                 text="looks like an access token (not shown); a spec is no place for secrets",
-                hint="revoke it, remove it here, and set the new one in the environment, e.g. HF_TOKEN",
+                hint="revoke it, remove it here, give the new one by environment, e.g. HF_TOKEN",
             )
         ]
     children: list[tuple[str | int, Any]] = []

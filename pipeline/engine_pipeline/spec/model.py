@@ -25,9 +25,7 @@ SourceUri = Annotated[str, StringConstraints(pattern=SOURCE_PATTERN, max_length=
 # Never begins with a dash, so that no tool takes it for an option.
 Revision = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$"
-    ),
+    StringConstraints(min_length=1, max_length=255, pattern=r"^[^\s\x00-\x1f-][^\s\x00-\x1f]*$"),
 ]
 FilePattern = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine_pipeline.backends.llama_cpp.gguf_header import GgufHeader, TensorInfo, ValueType
-from engine_pipeline.backends.llama_cpp.gguf_writer import TensorPlan, scalar, write_gguf
+from engine_pipeline.backends.llama_cpp.gguf_values import ValueType, scalar
+from engine_pipeline.backends.llama_cpp.gguf_writer import TensorPlan, write_gguf
 from engine_pipeline.backends.llama_cpp.half import row_pieces, to_half
 from engine_pipeline.backends.llama_cpp.recipes import RECIPES, is_quantised
 from engine_registry.errors import InvalidInput
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from engine_pipeline.backends.llama_cpp.gguf_header import GgufHeader, TensorInfo
     from engine_pipeline.progress import Progress
 
 _COPIED = frozenset({"F16", "F32", "F64", "I8", "I16", "I32", "I64"})

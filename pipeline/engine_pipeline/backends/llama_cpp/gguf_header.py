@@ -13,10 +13,10 @@ from __future__ import annotations
 import mmap
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from engine_pipeline.backends.llama_cpp.gguf_values import SCALAR_FORMATS, MetadataValue, ValueType
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -30,51 +30,6 @@ _MAX_DIMENSIONS = 4
 # Arrays of arrays are legal; deeper nesting than this is an attack.
 _MAX_NESTING = 4
 _DAMAGED = "the file is damaged or was cut short: fetch or build it again"
-
-
-class ValueType(IntEnum):
-    """Types of metadata values."""
-
-    UINT8 = 0
-    INT8 = 1
-    UINT16 = 2
-    INT16 = 3
-    UINT32 = 4
-    INT32 = 5
-    FLOAT32 = 6
-    BOOL = 7
-    STRING = 8
-    ARRAY = 9
-    UINT64 = 10
-    INT64 = 11
-    FLOAT64 = 12
-
-
-SCALAR_FORMATS = {
-    ValueType.UINT8: "B",
-    ValueType.INT8: "b",
-    ValueType.UINT16: "H",
-    ValueType.INT16: "h",
-    ValueType.UINT32: "I",
-    ValueType.INT32: "i",
-    ValueType.FLOAT32: "f",
-    ValueType.BOOL: "?",
-    ValueType.UINT64: "Q",
-    ValueType.INT64: "q",
-    ValueType.FLOAT64: "d",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataValue:
-    """One metadata value: its type and its bytes exactly as they stand in the file."""
-
-    type: ValueType
-    raw: bytes
-
-    def decode(self) -> Any:
-        """The value as int, float, bool, str or list of these; text that is no UTF-8 survives."""
-        return _decode(self.type, self.raw, 0)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +154,7 @@ class _Parser:
         tensors = tuple(self._tensor(place, start, alignment) for place in places)
         if len({tensor.name for tensor in tensors}) != len(tensors):
             raise self._malformed("two tensors have the same name")
-        return GgufHeader(
-            version=version, metadata=metadata, tensors=tensors, alignment=alignment
-        )
+        return GgufHeader(version=version, metadata=metadata, tensors=tensors, alignment=alignment)
 
     def _take(self, count: int) -> int:
         """Move over `count` bytes; the offset of the first."""
@@ -320,23 +273,3 @@ class _Parser:
             hint=_DAMAGED,
             reference="gguf-malformed",
         )
-
-
-def _decode(kind: ValueType, raw: bytes, at: int) -> tuple[Any, int]:
-    if kind is ValueType.STRING:
-        end = at + 8 + int.from_bytes(raw[at : at + 8], "little")
-        return raw[at + 8 : end].decode(errors="surrogateescape"), end
-    if kind is not ValueType.ARRAY:
-        code = f"<{SCALAR_FORMATS[kind]}"
-        return struct.unpack_from(code, raw, at)[0], at + struct.calcsize(code)
-    item = ValueType(int.from_bytes(raw[at : at + 4], "little"))
-    count = int.from_bytes(raw[at + 4 : at + 12], "little")
-    at += 12
-    if item in SCALAR_FORMATS:
-        code = f"<{count}{SCALAR_FORMATS[item]}"
-        return list(struct.unpack_from(code, raw, at)), at + struct.calcsize(code)
-    items = []
-    for _ in range(count):
-        value, at = _decode(item, raw, at)
-        items.append(value)
-    return items, at

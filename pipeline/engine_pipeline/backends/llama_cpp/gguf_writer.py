@@ -12,21 +12,20 @@ import os
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from engine_pipeline.backends.llama_cpp.gguf_header import (
     DEFAULT_ALIGNMENT,
     MAGIC,
-    SCALAR_FORMATS,
-    MetadataValue,
-    ValueType,
     block_sizes,
 )
+from engine_pipeline.backends.llama_cpp.gguf_values import encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from engine_pipeline.backends.llama_cpp.gguf_values import MetadataValue
     from engine_pipeline.progress import Progress
 
     Chunks = Callable[[], Iterator[memoryview]]
@@ -62,26 +61,6 @@ class TensorPlan:
 def type_of(name: str) -> tuple[int, tuple[str, int, int]]:
     """The type id and the entry of `block_sizes` for a ggml type name."""
     return next(item for item in block_sizes().items() if item[1][0] == name)
-
-
-def scalar(kind: ValueType, value: float | bool) -> MetadataValue:
-    """A number or a boolean as a metadata value."""
-    return MetadataValue(type=kind, raw=struct.pack(f"<{SCALAR_FORMATS[kind]}", value))
-
-
-def text(value: str) -> MetadataValue:
-    """A text as a metadata value."""
-    return MetadataValue(type=ValueType.STRING, raw=_text(value))
-
-
-def array(item: ValueType, values: Sequence[Any]) -> MetadataValue:
-    """An array of texts or numbers as a metadata value."""
-    head = struct.pack("<IQ", item, len(values))
-    if item is ValueType.STRING:
-        body = b"".join(_text(value) for value in values)
-    else:
-        body = struct.pack(f"<{len(values)}{SCALAR_FORMATS[item]}", *values)
-    return MetadataValue(type=ValueType.ARRAY, raw=head + body)
 
 
 def write_gguf(
@@ -123,11 +102,11 @@ def _write(
     head = bytearray(MAGIC)
     head += struct.pack("<IQQ", _VERSION, len(tensors), len(metadata))
     for key, value in metadata.items():
-        head += _text(key) + struct.pack("<I", value.type) + value.raw
+        head += encode_text(key) + struct.pack("<I", value.type) + value.raw
     offset = 0
     for tensor in tensors:
         type_id, _ = type_of(tensor.type_name)
-        head += _text(tensor.name) + struct.pack("<I", len(tensor.shape))
+        head += encode_text(tensor.name) + struct.pack("<I", len(tensor.shape))
         head += struct.pack(f"<{len(tensor.shape)}Q", *reversed(tensor.shape))
         head += struct.pack("<IQ", type_id, offset)
         offset += _padded(tensor.size_bytes, alignment)
@@ -146,11 +125,6 @@ def _write(
         stream.write(bytes(_padded(written, alignment) - written))
         done += _padded(written, alignment)
     progress.update(offset, offset, "bytes")
-
-
-def _text(value: str) -> bytes:
-    data = value.encode(errors="surrogateescape")
-    return struct.pack("<Q", len(data)) + data
 
 
 def _padded(size: int, alignment: int) -> int:

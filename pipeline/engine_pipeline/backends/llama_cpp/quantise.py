@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine_pipeline.backends.llama_cpp.gguf_header import TensorInfo, ValueType, read_header
-from engine_pipeline.backends.llama_cpp.gguf_writer import TensorPlan, scalar, type_of, write_gguf
+from engine_pipeline.backends.llama_cpp.gguf_header import read_header
+from engine_pipeline.backends.llama_cpp.gguf_values import ValueType, scalar
+from engine_pipeline.backends.llama_cpp.gguf_writer import TensorPlan, type_of, write_gguf
 from engine_pipeline.backends.llama_cpp.half import row_pieces
 from engine_pipeline.backends.llama_cpp.recipes import (
     PLAIN,
@@ -32,6 +33,7 @@ from engine_registry.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from engine_pipeline.backends.llama_cpp.gguf_header import TensorInfo
     from engine_pipeline.progress import Progress
 
 # Part of the step's key: raise it with every change that can alter the bytes written.

@@ -12,7 +12,7 @@ engine (24 prompts, 1311 positions, teacher-forced top-1 agreement): Q8_0 96.8 %
 Q4_K_M mix 87.9 %, Q4_0 75.3 %; and Q4_1, unlike the mix, answers alike at every concurrency.
 
 Vectors stay F32. The output matrix (the embedding where they are tied) decides every token, so the
-4-bit recipes keep it at 8 bits. Which layers of q4_k_m get Q6_K follows llama.cpp's `llama-quantize`
+4-bit recipes keep it at 8 bits. Which layers of q4_k_m get Q6_K follows llama.cpp's own quantiser
 (src/llama-quant.cpp), and so do the types that rows of other lengths fall back to.
 """
 
@@ -141,7 +141,7 @@ def recipe_of_file_type(file_type: int | None) -> Recipe | None:
 
 
 def is_quantised(name: str, shape: Sequence[int]) -> bool:
-    """Whether recipes apply to this tensor: a weight matrix, not a norm and not an expert router."""
+    """Whether recipes apply to this tensor: a weight matrix, no norm and no expert router."""
     return (
         len(shape) > 1
         and name.endswith(".weight")
@@ -175,8 +175,10 @@ def fallbacks(choices: Iterable[Choice]) -> list[Fallback]:
 def fallback_hint(recipe: Recipe, given: str) -> str:
     """What a spec can say instead, or in addition."""
     default = recipes_of(recipe.precision)[0]
-    instead = "`precision.weights` to fp16" if recipe.name == default else (
-        f"`precision.recipe` to {default}"
+    instead = (
+        "`precision.weights` to fp16"
+        if recipe.name == default
+        else (f"`precision.recipe` to {default}")
     )
     return f"set {instead}, or list {given.lower()} in `precision.allow_fallback`"
 

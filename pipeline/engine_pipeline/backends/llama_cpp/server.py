@@ -12,11 +12,11 @@ import argparse
 import signal
 import sys
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_pipeline.backends.llama_cpp.gguf_header import read_header
+from engine_pipeline.backends.llama_cpp.runtime import RUNTIME, installed
 from engine_pipeline.build.machine import usable_cores
 from engine_pipeline.runners.protocol import run_child
 from engine_registry.errors import Incompatible, InvalidInput, Unavailable
@@ -24,7 +24,6 @@ from engine_registry.errors import Incompatible, InvalidInput, Unavailable
 if TYPE_CHECKING:
     from engine_pipeline.progress import Progress
 
-RUNTIME = "xllamacpp"
 _HOST = "127.0.0.1"
 # Tokens of one forward pass within a batch: llama.cpp's default (`n_ubatch`).
 _MICRO_BATCH = 512
@@ -36,7 +35,7 @@ def check_runtime(wanted: str) -> None:
     Raises:
         Incompatible: `runtime-version-differs`, with both versions.
     """
-    if (found := version(RUNTIME)) != wanted:
+    if (found := installed(RUNTIME)) != wanted:
         raise Incompatible(
             f"engine wants {RUNTIME} {wanted}, installed is {found}",
             hint=f"pip install {RUNTIME}=={wanted}",
@@ -119,6 +118,8 @@ def _refuse_taken_port(port: int) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Serve; returns only if the model cannot be served."""
+    # Ctrl-C in a terminal ends the server at once, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parser = argparse.ArgumentParser(prog="server")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True, help="0 picks a free one")

@@ -21,29 +21,36 @@ def command(shell: Shell) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import size
     from engine_registry.errors import ExitCode
+    from engine_registry.verify import verify
 
     shell.progress.phase("verify", shell.registry_url)
-    report = shell.registry.verify(lambda done, total: shell.progress.update(done, total, "bytes"))
+    report = verify(
+        shell.registry,
+        progress=lambda done, total: shell.progress.update(done, total, "bytes"),
+    )
     shell.close()
     document = {
-        "ok": not report.problems,
+        "ok": not report.mismatches,
         "files": report.files,
         "bytes": report.size_bytes,
-        "problems": [
-            {"name": p.name, "kind": p.kind, "expected": p.expected, "found": p.found}
-            for p in report.problems
+        "mismatches": [
+            {"name": m.name, "kind": m.kind, "expected": m.expected, "found": m.found}
+            for m in report.mismatches
         ],
+        "notes": list(report.notes),
     }
 
     def page(out: Page) -> None:
         count = f"{report.files} files, {size(report.size_bytes)}"
-        if not report.problems:
+        if report.mismatches:
+            out.verdict("failed", f"{len(report.mismatches)} mismatches in {count}")
+        else:
             out.verdict("ok", f"every digest matches: {count}")
-            return
-        out.verdict("failed", f"{len(report.problems)} problems in {count}")
-        for problem in report.problems:
-            out.line(f"  {problem.kind}: {problem.name}")
-            out.facts([("  want", problem.expected), ("  found", problem.found)])
+        for mismatch in report.mismatches:
+            out.line(f"  {mismatch.kind}: {mismatch.name}")
+            out.facts([("  want", mismatch.expected), ("  found", mismatch.found)])
+        for note in report.notes:
+            out.line(f"  note: {note}")
 
-    code = ExitCode.INTEGRITY if report.problems else ExitCode.DONE
+    code = ExitCode.INTEGRITY if report.mismatches else ExitCode.DONE
     return Answer(document=document, page=page, exit_code=code)

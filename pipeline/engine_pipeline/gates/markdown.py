@@ -1,0 +1,217 @@
+"""A report for people: the verdict and why on top, then what failed, then the numbers. Pure.
+
+Tables fit 100 columns as plain text, since they are read in terminals as often as in browsers.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from engine_pipeline.gates.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from engine_pipeline.gates.report import (
+        Attempt,
+        CaseResult,
+        Measured,
+        PerformanceResult,
+        Report,
+    )
+
+_WIDTH = 98
+_CELL = 78
+_SHOWN_CASES = 30
+_SHOWN_TEXT = 300
+_MEANING = {
+    Outcome.PASSED: "judged, and good enough",
+    Outcome.FAILED: "judged, and not good enough",
+    Outcome.ERRORED: "could not be judged; this says nothing about the engine",
+    Outcome.INCONCLUSIVE: "judged, but the evidence is too thin for a verdict",
+    Outcome.SKIPPED: "not examined",
+}
+
+
+def to_markdown(report: Report) -> str:
+    """The report as Markdown."""
+    parts = [
+        f"# {report.outcome.upper()}: gate {report.gate} on engine {report.engine.short}",
+        f"{report.outcome.capitalize()} means: {_MEANING[report.outcome]}.",
+        _why(report),
+        _findings(report),
+        _log(report),
+        _unhappy_cases(report),
+        _tags(report),
+        _unsteady(report),
+        _performance(report.performance) if report.performance else "",
+        _circumstances(report),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _why(report: Report) -> str:
+    if report.outcome is Outcome.PASSED:
+        return "Every bar was met."
+    return "\n".join(["Because:", "", *map(_bullet, report.reasons)])
+
+
+def _findings(report: Report) -> str:
+    lines = [
+        _bullet(f"{finding.outcome.upper()} {finding.name}: {finding.reason}")
+        for finding in report.findings
+    ]
+    return "\n".join(["## What was examined", "", *lines])
+
+
+def _log(report: Report) -> str:
+    if not report.load.log:
+        return ""
+    return "\n".join(["## Last lines of the server's log", "", *_block("\n".join(report.load.log))])
+
+
+def _unhappy_cases(report: Report) -> str:
+    unhappy = [case for case in report.cases if case.outcome is not Outcome.PASSED]
+    if not unhappy:
+        return ""
+    unhappy.sort(key=lambda case: (not case.must, case.outcome is not Outcome.FAILED))
+    shown = [_case(case) for case in unhappy[:_SHOWN_CASES]]
+    left = len(unhappy) - len(shown)
+    more = [f"And {left} more: see report.json."] if left else []
+    title = f"## Cases that did not pass ({len(unhappy)} of {len(report.cases)})"
+    return "\n\n".join([title, *shown, *more])
+
+
+def _case(case: CaseResult) -> str:
+    attempts = [attempt for attempt in case.attempts if attempt.outcome is not Outcome.PASSED]
+    worst = next((item for item in attempts if item.outcome is Outcome.FAILED), attempts[0])
+    must = ", must pass" if case.must else ""
+    count = f"{len(attempts)} of {len(case.attempts)} times" if len(case.attempts) > 1 else ""
+    title = f"### {case.id}: {case.outcome} {count}".rstrip()
+    lines = [title, "", f"Tags: {', '.join(case.tags)}{must}", "", *_reasons(worst)]
+    if worst.text:
+        lines += ["", "Answer:", "", *_block(_cut(worst.text, _SHOWN_TEXT))]
+    return "\n".join(lines)
+
+
+def _reasons(attempt: Attempt) -> list[str]:
+    if attempt.error is not None:
+        return [_bullet(attempt.error)]
+    return [_bullet(f"{v.kind}: {v.reason}") for v in attempt.checks if not v.passed]
+
+
+def _tags(report: Report) -> str:
+    if not report.tags:
+        return ""
+    rows = [
+        (score.tag, f"{score.passed}/{score.cases}", f"{score.score:.3f}", _bar(score.bar))
+        for score in report.tags
+    ]
+    return "## Scores\n\n" + _table(("tag", "passed", "score", "bar"), rows)
+
+
+def _unsteady(report: Report) -> str:
+    unsteady = [
+        f"- {case.id}: passed {case.score:.0%} of {len(case.attempts)} times"
+        for case in report.cases
+        if 0 < case.score < 1
+    ]
+    return "\n".join(["## Unsteady cases", "", *unsteady]) if unsteady else ""
+
+
+def _performance(result: PerformanceResult) -> str:
+    rows = [
+        (name, _number(item.value), _bounds(item), item.unit, str(item.n))
+        for name, item in sorted(result.metrics.items())
+    ]
+    failed = ", ".join(f"{count} {kind}" for kind, count in result.failed.items()) or "none"
+    eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
+    lines = [
+        "## Speed",
+        "",
+        f"{result.requests} requests of {result.output_tokens} tokens each, "
+        f"{result.concurrency} in flight, after {result.warmup_requests} to warm up.",
+        f"End of sequence {eos}. Failed: {failed}.",
+        f"Prompt tokens: {_number(result.prompt_tokens_mean)} on average, "
+        f"{_percent(result.cached_share)} from the prompt cache.",
+        "",
+        _table(("metric", "value", "95 % bounds", "unit", "n"), rows),
+    ]
+    return "\n".join(lines)
+
+
+def _circumstances(report: Report) -> str:
+    device = report.device
+    load = "" if report.load.load_s is None else f" in {report.load.load_s:.1f} s"
+    rows = [
+        ("engine", str(report.engine)),
+        ("suite", report.suite_name),
+        ("suite digest", str(report.suite)),
+        ("policy digest", str(report.policy_digest)),
+        ("loaded", f"{report.load.outcome}{load}"),
+        ("device", f"{device.sku}, {device.cores} cores, {device.cpu_model}"),
+        ("runtime", _pairs(device.runtime)),
+        ("client", _pairs(report.client)),
+        ("time", f"{report.started_at:%Y-%m-%d %H:%M:%S} to {report.finished_at:%H:%M:%S} UTC"),
+    ]
+    cut = [(what, _cut(" ".join(value.split()), _CELL)) for what, value in rows]
+    meanings = [_bullet(f"{name}: {meaning}") for name, meaning in report.definitions.items()]
+    parts = ["## Circumstances", "", _table(("what", "value"), cut)]
+    return "\n".join(parts + (["", *meanings] if meanings else []))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(head), *body]) for column in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, body)])
+
+
+def _bullet(text: str) -> str:
+    return textwrap.fill(
+        f"- {_inline(text)}",
+        width=_WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _block(text: str) -> list[str]:
+    """An indented block: no fence that the text itself could close."""
+    return [f"    {line}".rstrip() for line in text.splitlines()]
+
+
+def _inline(text: str) -> str:
+    """Text of an answer within a line, without Markdown or HTML of its own."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{char}" if char in "\\`*_<>[]|#" else char for char in plain)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _number(value: float | None) -> str:
+    return "beyond measure" if value is None else f"{value:.4g}"
+
+
+def _bounds(item: Measured) -> str:
+    return f"{_number(item.low)} to {_number(item.high)}"
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{share:.0%}"
+
+
+def _bar(bar: float | None) -> str:
+    return "" if bar is None else f"{bar:.3f}"
+
+
+def _pairs(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "-"

@@ -1,0 +1,287 @@
+"""Starts an engine's server on a free loopback port, waits until it is ready, and always stops it.
+
+The server runs under `runners.guard`, so it ends with this process even when that is killed. It
+gets no variable of the environment whose name looks like a secret.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine_pipeline.gates.client import Endpoint
+from engine_registry.errors import CouldNotJudge, JudgedAndRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from engine_pipeline.backends.port import ServeCommand
+    from engine_pipeline.progress import Progress
+
+_HOST = "127.0.0.1"
+_POLL_S = 0.05
+_HEALTH_TIMEOUT_S = 5.0
+# llama.cpp's server ends within 0.2 s of SIGTERM here; a large engine frees memory for longer.
+_STOP_S = 10.0
+_LOG_LINES = 20
+_LOG_BYTES = 8000
+_SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE
+)
+# Ended by a signal that engines do not send themselves, as the kernel does when memory runs out;
+# or never started: 126 and 127 are what `env` and shells say of a command that cannot be run.
+_KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
+_NOT_STARTED = frozenset({126, 127})
+
+
+class DidNotLoad(JudgedAndRefused):
+    """Gate zero failed: the server gave up on the engine.
+
+    Attributes:
+        log: the last lines it wrote.
+    """
+
+    reference = "engine-did-not-load"
+    log: tuple[str, ...] = ()
+
+
+class CouldNotServe(CouldNotJudge):
+    """Gate zero is open: the server was killed, could not be started, or did not get ready.
+
+    Attributes:
+        log: the last lines it wrote.
+    """
+
+    reference = "engine-could-not-be-served"
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a server ended although nobody asked it to.
+
+    Attributes:
+        by_itself: it exited or crashed; else something killed it.
+    """
+
+    words: str
+    by_itself: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that was ready once.
+
+    Attributes:
+        endpoint: where to ask.
+        load_s: seconds from its start until it was ready.
+    """
+
+    endpoint: Endpoint
+    load_s: float
+    log_path: Path
+    _process: subprocess.Popen[bytes]
+
+    def ended(self) -> Ending | None:
+        """How it ended; None while it runs."""
+        status = self._process.poll()
+        return None if status is None else _ending(status)
+
+    def log(self) -> tuple[str, ...]:
+        """The last lines it wrote."""
+        return last_lines(self.log_path)
+
+
+@contextmanager
+def serving(
+    command: ServeCommand,
+    engine_dir: Path,
+    *,
+    progress: Progress,
+    log_path: Path,
+    timeout_s: float,
+) -> Iterator[Server]:
+    """A running, ready server for the engine; stopped when the block ends, however it ends.
+
+    Args:
+        command: how to start it.
+        engine_dir: the engine's files.
+        progress: told the seconds waited.
+        log_path: where its output goes; what was there is overwritten.
+        timeout_s: longest wait until it is ready.
+
+    Raises:
+        DidNotLoad: it exited before it was ready.
+        CouldNotServe: it was killed from outside, could not be started, or is still not ready.
+    """
+    port = _free_port()
+    process = _start(command, engine_dir, port, log_path)
+    try:
+        load_s = _wait_until_ready(process, command, port, progress, timeout_s)
+        if load_s is None and _is_taken(port):
+            # Somebody else got the port between our look and the server's: once is bad luck.
+            progress.note(f"port {port} was taken meanwhile; trying another one")
+            _stop(process)
+            port = _free_port()
+            process = _start(command, engine_dir, port, log_path)
+            load_s = _wait_until_ready(process, command, port, progress, timeout_s)
+        if load_s is None:
+            raise _not_loaded(process.returncode, log_path)
+        endpoint = Endpoint(
+            base_url=f"http://{_HOST}:{port}",
+            model=command.model_name,
+            extra=command.request_extra,
+        )
+        yield Server(endpoint=endpoint, load_s=load_s, log_path=log_path, _process=process)
+    finally:
+        _stop(process)
+
+
+def last_lines(log_path: Path) -> tuple[str, ...]:
+    """The last lines of a server's log, printable and bounded."""
+    try:
+        with log_path.open("rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - _LOG_BYTES, 0))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ()
+    lines = ["".join(char for char in line if char.isprintable()) for line in text.splitlines()]
+    return tuple(line[:300] for line in lines if line.strip())[-_LOG_LINES:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: a port in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return True
+    return False
+
+
+def _start(
+    command: ServeCommand, engine_dir: Path, port: int, log_path: Path
+) -> subprocess.Popen[bytes]:
+    values = {"{python}": sys.executable, "{engine}": str(engine_dir), "{port}": str(port)}
+    pattern = re.compile("|".join(map(re.escape, values)))
+    argv = [pattern.sub(lambda match: values[match.group()], part) for part in command.argv]
+    inherited = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    try:
+        with log_path.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "engine_pipeline.runners.guard", "--", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=log_path.parent,
+                env=inherited | command.env,
+                # A group of its own: Ctrl-C reaches this process alone, which stops the server.
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise CouldNotServe(
+            f"cannot start the server: {error.strerror or error}",
+            hint="check free memory and disk with `enginectl doctor`, then run the gate again",
+        ) from error
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes],
+    command: ServeCommand,
+    port: int,
+    progress: Progress,
+    timeout_s: float,
+) -> float | None:
+    """Seconds until it was ready; None if it ended before."""
+    started = time.monotonic()
+    answer = "no answer"
+    while (waited := time.monotonic() - started) < timeout_s:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+            return None
+        answer = _health(port, command.health_path)
+        # The port may be another server's by now: ours must be alive as well.
+        if answer == "200" and process.poll() is None:
+            return time.monotonic() - started
+        progress.update(round(waited, 1), timeout_s, "seconds")
+    error = CouldNotServe(
+        f"server not ready after {timeout_s:g} s: {command.health_path} says {answer}, want 200",
+        hint="look at the log's last lines; raise load_timeout_s if this machine is only slow",
+        reference="server-not-ready",
+    )
+    raise error
+
+
+def _health(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=_HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        return str(connection.getresponse().status)
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
+    finally:
+        connection.close()
+
+
+def _not_loaded(status: int, log_path: Path) -> DidNotLoad | CouldNotServe:
+    ending = _ending(status)
+    error: DidNotLoad | CouldNotServe
+    if ending.by_itself:
+        error = DidNotLoad(
+            f"the server did not load the engine: {ending.words}",
+            hint="read the log's last lines in the report; then `enginectl inspect` the engine",
+        )
+    else:
+        error = CouldNotServe(
+            f"the server {ending.words} before it was ready",
+            hint="check free memory and the installed backend with `enginectl doctor`",
+        )
+    error.log = last_lines(log_path)
+    return error
+
+
+def _ending(status: int) -> Ending:
+    if status in _KILLED:
+        name = signal.Signals(abs(status) % 128).name
+        return Ending(words=f"was killed by {name}", by_itself=False)
+    if status in _NOT_STARTED:
+        return Ending(words=f"could not be started (exit code {status})", by_itself=False)
+    number = -status if status < 0 else status - 128
+    with suppress(ValueError):
+        return Ending(words=f"crashed with {signal.Signals(number).name}", by_itself=True)
+    return Ending(words=f"exited with code {status}", by_itself=True)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    try:
+        _signal_group(process, signal.SIGTERM)
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        # Also for children that outlived their parent: the group is there as long as one is.
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

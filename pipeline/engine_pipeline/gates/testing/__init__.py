@@ -1,0 +1,1 @@
+"""What tests of gates, here and elsewhere, are run against."""

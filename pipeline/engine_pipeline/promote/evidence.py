@@ -1,0 +1,86 @@
+"""Reports attached to an engine, read and checked, as the promotion rules see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from engine_pipeline.gates.report import CREATED, GATE, POLICY, SUITE, Report
+from engine_pipeline.promote.findings import Evidence
+from engine_registry import manifest
+from engine_registry.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine_pipeline.promote.findings import Wanted
+    from engine_registry.digest import Digest
+    from engine_registry.record import ReferrerLink
+    from engine_registry.registry import Registry
+
+REPORT_FILE = "report.json"
+
+
+def read_report(registry: Registry, engine: Digest, attached: Digest) -> Report:
+    """The report behind an attached manifest, checked to be about `engine`.
+
+    Raises:
+        NotFound, IntegrityError: bytes are missing, damaged, or of another engine.
+    """
+    data = registry.engines.read_attachment(attached).get(REPORT_FILE, b"")
+    try:
+        report = Report.model_validate_json(data)
+    except ValidationError as error:
+        raise IntegrityError(
+            f"report {attached.short} of engine {engine.short}: no readable {REPORT_FILE}",
+            hint=f"judge the engine again: `enginectl gate {engine.short} --again`",
+            reference="report-damaged",
+        ) from error
+    if report.engine != engine:
+        raise IntegrityError(
+            f"report {attached.short} is about engine {report.engine.short}, "
+            f"it is attached to {engine.short}",
+            hint="run `enginectl verify`",
+            reference="report-misplaced",
+        )
+    return report
+
+
+def read_evidence(
+    registry: Registry, engine: Digest, wanted: Mapping[str, Wanted]
+) -> tuple[Evidence, ...]:
+    """For each gate the newest report under the wanted policy and suite, else the newest at all.
+
+    Only these are opened; which is newest is known from the listing.
+    """
+    links = registry.engines.referrers(engine, manifest.REPORT_ARTIFACT)
+    found = []
+    for gate, want in wanted.items():
+        same = [link for link in links if link.annotations.get(GATE) == gate]
+        fitting = [
+            link
+            for link in same
+            if link.annotations.get(POLICY) == str(want.policy)
+            and link.annotations.get(SUITE) == str(want.suite)
+        ]
+        newest = max(fitting or same, key=_created, default=None)
+        if newest is not None:
+            found.append(_evidence(registry, engine, newest))
+    return tuple(found)
+
+
+def _created(link: ReferrerLink) -> str:
+    return link.annotations.get(CREATED, "")
+
+
+def _evidence(registry: Registry, engine: Digest, link: ReferrerLink) -> Evidence:
+    report = read_report(registry, engine, link.manifest)
+    return Evidence(
+        gate=report.gate,
+        outcome=report.outcome,
+        policy=report.policy_digest,
+        suite=report.suite,
+        report=link.manifest,
+        at=report.finished_at,
+    )
