@@ -19,7 +19,7 @@ MAX_FUNCTION_LINES = 80
 HOMES = {
     "click": ("engine_pipeline.cli",),
     "rich": ("engine_pipeline.cli",),
-    "ruamel": ("engine_pipeline.yaml_file",),
+    "ruamel": ("engine_pipeline.yaml_reader",),
     "huggingface_hub": ("engine_pipeline.sources.hub",),
     "aiohttp": ("engine_pipeline.gates",),
     "jsonschema": ("engine_pipeline.gates",),

@@ -59,8 +59,7 @@ class ChannelLog:
         """
         _, state = self._pointer(ref)
         if state.number:
-            name = layout.event(ref, state.number)
-            _, digest = unseal_body(self._documents.read(name), name)
+            digest = self._digest_of_event(ref, state.number)
             if digest != state.last:
                 raise _broken(
                     ref,
@@ -230,6 +229,15 @@ class ChannelLog:
     def _event(self, ref: ChannelRef, number: int) -> tuple[Event, Digest]:
         name = layout.event(ref, number)
         return unseal(self._documents.read(name), Event, name)
+
+    def _digest_of_event(self, ref: ChannelRef, number: int) -> Digest:
+        """The digest of an event that the pointer says is there."""
+        name = layout.event(ref, number)
+        try:
+            data = self._documents.read(name)
+        except NotFound as error:
+            raise _broken(ref, f"event {number} is missing, the pointer names it") from error
+        return unseal_body(data, name)[1]
 
     def _numbers(self, ref: ChannelRef) -> list[int]:
         found = (layout.number_of(child) for child in self._documents.children(layout.events(ref)))

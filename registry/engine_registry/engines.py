@@ -111,6 +111,10 @@ class Engines:
             found.append(record)
         return tuple(sorted(found, key=lambda record: (record.built_at, record.build_key)))
 
+    def is_recorded(self, digest: Digest) -> bool:
+        """Whether any build of this engine is recorded; its folder alone says nothing."""
+        return any(True for _ in self._documents.children(layout.records(digest)))
+
     def find_by_key(self, build_key: Digest, depth: Depth = Depth.UNCHANGED) -> StoredEngine | None:
         """A whole engine that was built from this key, if there is one.
 
@@ -197,7 +201,9 @@ class Engines:
         """Every recorded engine, in order of digest."""
         for shard in self._documents.children(layout.RECORDS):
             folder = f"{layout.RECORDS}/{shard.removesuffix('/')}"
-            yield from filter(None, map(layout.digest_of, self._documents.children(folder)))
+            for engine in filter(None, map(layout.digest_of, self._documents.children(folder))):
+                if self.is_recorded(engine):
+                    yield engine
 
     def _put_files(self, draft: EngineDraft) -> Manifest:
         titles = sorted(draft.files)

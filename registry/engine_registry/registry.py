@@ -51,7 +51,7 @@ class Registry:
         self.engines = Engines(stores)
         self.releases = Releases(stores, self.engines)
         self.channels = ChannelLog(stores)
-        self._resolver = Resolver(stores, self.releases, self.channels)
+        self._resolver = Resolver(stores, self.engines, self.releases, self.channels)
 
     def info(self) -> RegistryInfo:
         """What this registry says of itself.

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
-from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput, NotFound
 from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 if TYPE_CHECKING:
     from engine_registry.channels import ChannelLog
+    from engine_registry.digest import Digest
+    from engine_registry.engines import Engines
     from engine_registry.record import Release
     from engine_registry.releases import Releases
     from engine_registry.store import Stores
@@ -39,8 +40,11 @@ class Resolved:
 class Resolver:
     """Looks references up in one registry."""
 
-    def __init__(self, stores: Stores, releases: Releases, channels: ChannelLog) -> None:
+    def __init__(
+        self, stores: Stores, engines: Engines, releases: Releases, channels: ChannelLog
+    ) -> None:
         self._documents = stores.documents
+        self._engines = engines
         self._releases = releases
         self._channels = channels
 
@@ -106,10 +110,11 @@ class Resolver:
                 reference="prefix-too-short",
             )
         shard = f"{layout.RECORDS}/{prefix[:2]}"
+        named = (c for c in self._documents.children(shard) if c.startswith(prefix))
         matches = [
-            child.removesuffix("/")
-            for child in self._documents.children(shard)
-            if child.startswith(prefix)
+            engine
+            for engine in filter(None, map(layout.digest_of, named))
+            if self._engines.is_recorded(engine)
         ]
         if not matches:
             raise NotFound(
@@ -118,8 +123,8 @@ class Resolver:
                 reference="engine-missing",
             )
         if len(matches) > 1:
-            raise _ambiguous(text, [f"sha256:{match}" for match in matches])
-        return Digest(matches[0])
+            raise _ambiguous(text, [str(match) for match in matches])
+        return matches[0]
 
     def _live(self, ref: ChannelRef) -> Resolved:
         live = self._channels.state(ref).live

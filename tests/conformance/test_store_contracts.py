@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from engine_registry.backends.filesystem import file_stores
 from engine_registry.backends.memory import memory_stores
 from engine_registry.store import Stores

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from engine_pipeline.backends.port import Backend
+    from engine_pipeline.build.build import BuildBackend
     from engine_pipeline.build.machine import Machine
     from engine_pipeline.build.step_cache import StepCache
+    from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
     from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy, Policies
     from engine_pipeline.runners.port import Runner
-    from engine_registry.record import Actor
+    from engine_pipeline.spec.lock import LockedTokenizer
+    from engine_registry.record import Actor, Record
     from engine_registry.registry import Registry
 
 
@@ -135,7 +137,7 @@ class Shell:
 
         return LocalRunner()
 
-    def backend(self, kind: str) -> Backend:
+    def backend(self, kind: str) -> BuildBackend:
         """The backend of an engine kind; raises InvalidInput for one that is not there."""
         if kind == "llama-cpp":
             from engine_pipeline.backends.llama_cpp.backend import LlamaCppBackend
@@ -146,6 +148,32 @@ class Shell:
             hint="set backend.kind of the spec to one of them",
             reference="no-backend",
         )
+
+    def gates_for(self, record: Record) -> tuple[str, ...]:
+        """Every gate that a channel of the engine's product asks for, each once."""
+        from engine_registry.refs import ProductRef
+
+        policy = self.policies.for_product(ProductRef(record.model, record.target))
+        return tuple(dict.fromkeys(g for c in policy.channels.values() for g in c.gates))
+
+    def device(self, record: Record) -> Device:
+        """This machine, as a report names what an engine was judged on."""
+        from engine_pipeline.gates.report import Device
+
+        return Device(
+            sku=record.platform.sku,
+            host_class=self.machine.host_class,
+            cpu_model=self.machine.cpu_model,
+            cores=self.machine.cores,
+            runtime=record.platform.runtime,
+        )
+
+    @staticmethod
+    def gguf_tokenizer(path: Path) -> LockedTokenizer | None:
+        """The tokenizer inside a GGUF file, for locks of GGUF sources."""
+        from engine_pipeline.backends.llama_cpp.tokenizer import gguf_tokenizer
+
+        return gguf_tokenizer(path)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -8,7 +8,8 @@ Each rule is stated with its number, because a report quotes it:
     token      a control token of the model shows as text, such as `<|im_end|>`
     loop       a unit of 1 word comes 10 times in a row, of 2 or 3 words 6 times, of 4 to 40 words 4
                times; or a unit of 1 to 40 characters fills 80 characters, 8 times or more; or, in
-               answers of 40 words or more, fewer than 4 in 10 four-word sequences are different
+               answers of 40 words or more, numbers apart, fewer than 4 in 10 four-word sequences
+               are different
     cut loop   the answer was cut at its token limit and ends with a unit of 2 to 40 words that
                comes 3 times in a row
 """
@@ -83,8 +84,10 @@ def _loop(text: str, cut: bool) -> str | None:
         times, start = _longest_run(squeezed, length)
         if times >= _CHARACTER_TIMES and times * length >= _CHARACTER_SPAN:
             return f"loop: {squeezed[start : start + length]!r} {times} times in a row"
-    if len(words) >= _VARIETY_WORDS:
-        grams = [tuple(words[at : at + _NGRAM]) for at in range(len(words) - _NGRAM + 1)]
+    # Without the numbers, a list that says the same under each of them is seen for what it is.
+    named = [word for word in words if any(map(str.isalpha, word))]
+    if len(named) >= _VARIETY_WORDS:
+        grams = [tuple(named[at : at + _NGRAM]) for at in range(len(named) - _NGRAM + 1)]
         variety = len(set(grams)) / len(grams)
         if variety < _LEAST_VARIETY:
             return (

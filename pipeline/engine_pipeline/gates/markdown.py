@@ -45,7 +45,7 @@ def to_markdown(report: Report) -> str:
         _unhappy_cases(report),
         _tags(report),
         _unsteady(report),
-        _performance(report.performance) if report.performance else "",
+        _performance(report.performance, report.policy.performance),
         _circumstances(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -120,11 +120,19 @@ def _unsteady(report: Report) -> str:
     return "\n".join(["## Unsteady cases", "", *unsteady]) if unsteady else ""
 
 
-def _performance(result: PerformanceResult) -> str:
-    rows = [
-        (name, _number(item.value), _bounds(item), item.unit, str(item.n))
-        for name, item in sorted(result.metrics.items())
-    ]
+def _performance(result: PerformanceResult | None, bars: PerformanceBars | None) -> str:
+    if result is None or bars is None:
+        return ""
+    wanted = {
+        "ttft_p95_ms": ("at most", bars.max_ttft_p95_ms),
+        "tpot_p95_ms": ("at most", bars.max_tpot_p95_ms),
+        "output_tokens_per_s": ("at least", bars.min_output_tokens_per_s),
+    }
+    rows = []
+    for name, item in sorted(result.metrics.items()):
+        side, bar = wanted.get(name, ("", None))
+        said = "" if bar is None else f"{side} {bar:g}"
+        rows.append((name, _number(item.value), said, _bounds(item), item.unit, str(item.n)))
     failed = ", ".join(f"{count} {kind}" for kind, count in result.failed.items()) or "none"
     eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
     lines = [
@@ -136,7 +144,7 @@ def _performance(result: PerformanceResult) -> str:
         f"Prompt tokens: {_number(result.prompt_tokens_mean)} on average, "
         f"{_percent(result.cached_share)} from the prompt cache.",
         "",
-        _table(("metric", "value", "95 % bounds", "unit", "n"), rows),
+        _table(("metric", "value", "bar", "95 % bounds", "unit", "n"), rows),
     ]
     return "\n".join(lines)
 
@@ -190,7 +198,7 @@ def _block(text: str) -> list[str]:
 def _inline(text: str) -> str:
     """Text of an answer within a line, without Markdown or HTML of its own."""
     plain = " ".join(text.split())
-    return "".join(f"\\{char}" if char in "\\`*_<>[]|#" else char for char in plain)
+    return "".join(f"\\{char}" if char in "\\`*<>[]|#" else char for char in plain)
 
 
 def _cut(text: str, limit: int) -> str:

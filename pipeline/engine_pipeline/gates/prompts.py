@@ -23,5 +23,5 @@ _WORDS = (
 def prompt(index: int, words: int) -> tuple[Message, ...]:
     """The chat of load request `index`, about `words` long; negative ones are for warming up."""
     # A text seed goes through SHA-512: stable across Python versions, and -1 is not 1.
-    chosen = random.Random(str(index)).choices(_WORDS.split(), k=max(words - 6, 1))
+    chosen = random.Random(str(index)).choices(_WORDS.split(), k=max(words - 5, 1))
     return (Message(role="user", content=f"{index}. Tell a story with {' '.join(chosen)}."),)

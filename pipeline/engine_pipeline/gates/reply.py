@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 # What every report says of its numbers.
@@ -95,8 +96,7 @@ class Reply:
     @property
     def itl_ms(self) -> tuple[float, ...]:
         """Gaps between token events."""
-        pairs = zip(self.event_at, self.event_at[1:], strict=False)
-        return tuple((after - before) * 1000 for before, after in pairs)
+        return tuple((after - before) * 1000 for before, after in pairwise(self.event_at))
 
     @property
     def e2e_ms(self) -> float:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.client import Endpoint
+from engine_pipeline.runners import guard
 from engine_registry.errors import CouldNotJudge, JudgedAndRefused
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ _HOST = "127.0.0.1"
 _POLL_S = 0.05
 _HEALTH_TIMEOUT_S = 5.0
 # llama.cpp's server ends within 0.2 s of SIGTERM here; a large engine frees memory for longer.
-_STOP_S = 10.0
+STOP_S = 10.0
+# The guard kills what is left after that time, and then ends itself.
+_GUARD_S = 5.0
 _LOG_LINES = 20
 _LOG_BYTES = 8000
 _SECRET = re.compile(
@@ -110,6 +113,7 @@ def serving(
     progress: Progress,
     log_path: Path,
     timeout_s: float,
+    stop_s: float = STOP_S,
 ) -> Iterator[Server]:
     """A running, ready server for the engine; stopped when the block ends, however it ends.
 
@@ -119,21 +123,22 @@ def serving(
         progress: told the seconds waited.
         log_path: where its output goes; what was there is overwritten.
         timeout_s: longest wait until it is ready.
+        stop_s: how long it may take to end before it is killed.
 
     Raises:
         DidNotLoad: it exited before it was ready.
         CouldNotServe: it was killed from outside, could not be started, or is still not ready.
     """
     port = _free_port()
-    process = _start(command, engine_dir, port, log_path)
+    process = _start(command, engine_dir, port, log_path, stop_s)
     try:
         load_s = _wait_until_ready(process, command, port, progress, timeout_s)
         if load_s is None and _is_taken(port):
             # Somebody else got the port between our look and the server's: once is bad luck.
             progress.note(f"port {port} was taken meanwhile; trying another one")
-            _stop(process)
+            _stop(process, stop_s)
             port = _free_port()
-            process = _start(command, engine_dir, port, log_path)
+            process = _start(command, engine_dir, port, log_path, stop_s)
             load_s = _wait_until_ready(process, command, port, progress, timeout_s)
         if load_s is None:
             raise _not_loaded(process.returncode, log_path)
@@ -144,7 +149,7 @@ def serving(
         )
         yield Server(endpoint=endpoint, load_s=load_s, log_path=log_path, _process=process)
     finally:
-        _stop(process)
+        _stop(process, stop_s)
 
 
 def last_lines(log_path: Path) -> tuple[str, ...]:
@@ -178,7 +183,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _start(
-    command: ServeCommand, engine_dir: Path, port: int, log_path: Path
+    command: ServeCommand, engine_dir: Path, port: int, log_path: Path, stop_s: float
 ) -> subprocess.Popen[bytes]:
     values = {"{python}": sys.executable, "{engine}": str(engine_dir), "{port}": str(port)}
     pattern = re.compile("|".join(map(re.escape, values)))
@@ -187,13 +192,14 @@ def _start(
     try:
         with log_path.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "engine_pipeline.runners.guard", "--", *argv],
-                stdin=subprocess.DEVNULL,
+                guard.command(argv, grace_s=stop_s),
+                # The guard ends the server when this pipe closes: with this process, at the latest.
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=log_path.parent,
                 env=inherited | command.env,
-                # A group of its own: Ctrl-C reaches this process alone, which stops the server.
+                # A session of its own: Ctrl-C reaches this process alone, which stops the server.
                 start_new_session=True,
             )
     except OSError as error:
@@ -270,18 +276,15 @@ def _ending(status: int) -> Ending:
     return Ending(words=f"exited with code {status}", by_itself=True)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:
+    """End the guard, and with it the server and all it started; no-op if it has ended."""
     try:
-        _signal_group(process, signal.SIGTERM)
-        process.wait(_STOP_S)
+        process.terminate()
+        process.wait(stop_s + _GUARD_S)
     except subprocess.TimeoutExpired:
         pass
     finally:
-        # Also for children that outlived their parent: the group is there as long as one is.
-        _signal_group(process, signal.SIGKILL)
+        process.kill()
         process.wait()
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        if process.stdin is not None:
+            process.stdin.close()

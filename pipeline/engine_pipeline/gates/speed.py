@@ -73,7 +73,8 @@ def steady_window(replies: Sequence[Reply], concurrency: int) -> tuple[float, fl
     """
     sent = sorted(reply.sent_at for reply in replies)
     start = sent[min(concurrency, len(sent)) - 1]
-    end = min(reply.ended_at for reply in replies if reply.ended_at >= sent[-1])
+    ends = [reply.ended_at for reply in replies if reply.ended_at > sent[-1]]
+    end = min(ends, default=sent[-1])
     return start, end
 
 

@@ -25,9 +25,6 @@ class EventSplitter:
             ValueError: an event is larger than MAX_EVENT_BYTES or is not UTF-8.
         """
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
-            msg = f"an event of more than {MAX_EVENT_BYTES} bytes"
-            raise ValueError(msg)
         events = []
         for line in lines:
             field = line.removesuffix(b"\r")
@@ -36,4 +33,7 @@ class EventSplitter:
                 self._data = []
             elif field.startswith(b"data:"):
                 self._data.append(field[5:].removeprefix(b" "))
+        if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+            msg = f"an event of more than {MAX_EVENT_BYTES} bytes"
+            raise ValueError(msg)
         return events

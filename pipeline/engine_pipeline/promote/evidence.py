@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from engine_pipeline.gates.report import CREATED, GATE, POLICY, SUITE, Report
+from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.report import CREATED, DEVICE, GATE, POLICY, SUITE, Report
 from engine_pipeline.promote.findings import Evidence
 from engine_registry import manifest
 from engine_registry.errors import IntegrityError
@@ -14,6 +15,7 @@ from engine_registry.errors import IntegrityError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from engine_pipeline.gates.report import Device
     from engine_pipeline.promote.findings import Wanted
     from engine_registry.digest import Digest
     from engine_registry.record import ReferrerLink
@@ -68,6 +70,27 @@ def read_evidence(
         if newest is not None:
             found.append(_evidence(registry, engine, newest))
     return tuple(found)
+
+
+def deciding_report(
+    registry: Registry, engine: Digest, gate: str, policy: Digest, suite: Digest, device: Device
+) -> tuple[Report, Digest] | None:
+    """The newest report of this gate, policy, suite and device, if it passed or failed.
+
+    Errored and inconclusive ones decide nothing, so judging again is never skipped for them.
+    """
+    same = {GATE: gate, POLICY: str(policy), SUITE: str(suite), DEVICE: device.host_class}
+    links = [
+        link
+        for link in registry.engines.referrers(engine, manifest.REPORT_ARTIFACT)
+        if same.items() <= link.annotations.items()
+    ]
+    newest = max(links, key=_created, default=None)
+    if newest is None:
+        return None
+    report = read_report(registry, engine, newest.manifest)
+    decides = report.outcome in {Outcome.PASSED, Outcome.FAILED} and report.device == device
+    return (report, newest.manifest) if decides else None
 
 
 def _created(link: ReferrerLink) -> str:

@@ -1,0 +1,1 @@
+"""Runners: where a plan's steps are executed."""

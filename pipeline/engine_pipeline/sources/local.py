@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from engine_pipeline.sources.place import check, place
+from engine_pipeline.sources.place import check, measure, place
 from engine_pipeline.sources.rules import select_files
 from engine_pipeline.sources.tally import Tally
 from engine_pipeline.spec.lock import LockedFile, LockedSource
-from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -55,12 +54,8 @@ class LocalSource:
         tally = Tally(progress, sum(path.stat().st_size for path in paths.values()))
         files = []
         for name, path in paths.items():
-            with path.open("rb") as stream:
-                size = os.fstat(stream.fileno()).st_size
-                files.append(
-                    LockedFile(path=name, size_bytes=size, digest=Digest.of_stream(stream))
-                )
-            tally.add(size)
+            size, digest = measure(path, tally.add)
+            files.append(LockedFile(path=name, size_bytes=size, digest=digest))
         return LockedSource(source=wanted.uri, revision=wanted.revision, files=tuple(files))
 
     def fetch(self, locked: LockedSource, dest_dir: Path, progress: Progress) -> None:
@@ -74,6 +69,7 @@ class LocalSource:
 
     def local_path(self, locked: LockedSource, file: LockedFile, progress: Progress) -> Path:
         """See the port: the original itself."""
+        progress.phase("verify", f"{locked.source} {file.path}")
         root, _ = self._root(locked.source)
         path = _inside(root, file.path, locked.source)
         check(path, file, locked.source)

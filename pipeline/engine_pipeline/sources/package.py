@@ -11,16 +11,16 @@ from importlib.metadata import Distribution, PackageNotFoundError, PackagePath
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from engine_pipeline.sources.place import check, place
+from engine_pipeline.sources.place import check, measure, place
 from engine_pipeline.sources.rules import is_code, is_pickle, is_weights, select_files
 from engine_pipeline.sources.tally import Tally
 from engine_pipeline.spec.lock import LockedFile, LockedSource
-from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError, NotFound
 
 if TYPE_CHECKING:
     from engine_pipeline.progress import Progress
     from engine_pipeline.sources.port import Wanted
+    from engine_registry.digest import Digest
 
 SCHEME = "package://"
 
@@ -44,12 +44,9 @@ class PackageSource:
         tally = Tally(progress, sum(path.stat().st_size for path in paths.values()))
         locked = []
         for path, original in paths.items():
-            with original.open("rb") as stream:
-                digest = Digest.of_stream(stream)
+            size, digest = measure(original, tally.add)
             _check_record(files[path], digest, wanted.uri)
-            size = original.stat().st_size
             locked.append(LockedFile(path=path, size_bytes=size, digest=digest))
-            tally.add(size)
         return LockedSource(source=wanted.uri, revision=wanted.revision, files=tuple(locked))
 
     def fetch(self, locked: LockedSource, dest_dir: Path, progress: Progress) -> None:
@@ -62,6 +59,7 @@ class PackageSource:
 
     def local_path(self, locked: LockedSource, file: LockedFile, progress: Progress) -> Path:
         """See the port: the installed file itself."""
+        progress.phase("verify", f"{locked.source} {file.path}")
         path = _original(_files(locked.source, locked.revision), file, locked)
         check(path, file, locked.source)
         return path

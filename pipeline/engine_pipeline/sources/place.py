@@ -52,7 +52,7 @@ def place(
         with _opened(original, file, name) as stream:
             _check_size(os.fstat(stream.fileno()).st_size, file, name)
             if _link(original, stream, part):
-                found = _digest_of(part, tick)
+                _, found = measure(part, tick)
             else:
                 found = _copy(stream, part, tick)
         if found != file.digest:
@@ -61,6 +61,19 @@ def place(
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def measure(path: Path, tick: Callable[[int], None]) -> tuple[int, Digest]:
+    """Size and digest of the bytes of a file, read once."""
+    state = hashlib.sha256()
+    size = 0
+    buffer = memoryview(bytearray(READ_SIZE_BYTES))
+    with path.open("rb") as stream:
+        while count := stream.readinto(buffer):
+            state.update(buffer[:count])
+            size += count
+            tick(count)
+    return size, Digest(state.hexdigest())
 
 
 def check(path: Path, file: LockedFile, name: str) -> None:
@@ -139,14 +152,4 @@ def _copy(stream: BinaryIO, part: Path, tick: Callable[[int], None]) -> Digest:
             tick(count)
         out.flush()
         os.fsync(out.fileno())
-    return Digest(state.hexdigest())
-
-
-def _digest_of(path: Path, tick: Callable[[int], None]) -> Digest:
-    state = hashlib.sha256()
-    buffer = memoryview(bytearray(READ_SIZE_BYTES))
-    with path.open("rb") as stream:
-        while count := stream.readinto(buffer):  # type: ignore[attr-defined]
-            state.update(buffer[:count])
-            tick(count)
     return Digest(state.hexdigest())

@@ -1,5 +1,6 @@
-"""What the pipeline asks of a place that files come from. A new place is a file here and one line
-in `table`.
+"""What the pipeline asks of a place that files come from.
+
+A new place is a file here and one line in `schemes`.
 """
 
 from __future__ import annotations

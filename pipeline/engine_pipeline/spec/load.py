@@ -6,11 +6,11 @@ its own reference, a smaller size, and the refusal of anything that looks like a
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from engine_pipeline.redact import TOKEN
 from engine_pipeline.spec.hardware import sku_names
 from engine_pipeline.spec.model import BuildSpec
 from engine_pipeline.yaml_file import InvalidDocument, load_yaml, validate
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 REFERENCE = "spec-invalid"
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# Access tokens of model hubs, Git hosts and clouds have telling prefixes.
-_SECRET = re.compile(r"(?:hf_|ghp_|gho_|github_pat_|glpat-|nvapi-|sk-|AKIA)[A-Za-z0-9_-]{16,}")
 
 
 def load_spec(path: Path) -> BuildSpec:
@@ -63,7 +61,7 @@ def _spec(value: Any, positions: Positions, name: str) -> BuildSpec:
 
 
 def _secrets(value: Any, path: tuple[str | int, ...], positions: Positions) -> list[Problem]:
-    if isinstance(value, str) and _SECRET.search(value):
+    if isinstance(value, str) and TOKEN.search(value):
         return [
             Problem(
                 line=positions.get(path, 1),

@@ -1,15 +1,16 @@
 """A build lock: a spec with every reference pinned, and the build key over its inputs.
 
-Pure. The lock is canonical JSON beside the spec, made for review in a pull request. The *build
-key* says "same inputs": it covers everything that can change the engine and nothing else, so
-serving settings and suites are left out and file digests, tool versions and image digest are in.
+Pure. The lock lies beside the spec, made for review in a pull request (`lock_file`). The *build
+key* says "same inputs": it covers everything that can change the engine and nothing else. File
+digests, tool versions and image digest are in; where the files came from and under which name, the
+serving settings and the suites are left out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from engine_pipeline.spec.model import BuildSpec, SourceUri
 from engine_registry.digest import Digest
@@ -26,6 +27,15 @@ class LockedFile(Value):
     size_bytes: Annotated[int, Field(ge=0)]
     digest: Digest
 
+    @field_validator("path")
+    @classmethod
+    def _stays_inside(cls, path: str) -> str:
+        parts = path.split("/")
+        if not path.isprintable() or "\\" in path or {"", ".", ".."} & set(parts):
+            msg = f"{path!r} is no plain path below the source"
+            raise ValueError(msg)
+        return path
+
 
 class LockedSource(Value):
     """A source pinned to files; `revision` is a 40-hex commit, or a package version."""
@@ -33,6 +43,14 @@ class LockedSource(Value):
     source: SourceUri
     revision: str
     files: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_each_file_once(self) -> Self:
+        paths = [item.path for item in self.files]
+        if paths != sorted(set(paths)):
+            msg = "files are not sorted by path, each one once"
+            raise ValueError(msg)
+        return self
 
     @property
     def size_bytes(self) -> int:
@@ -85,7 +103,7 @@ def build_inputs(lock: BuildLock, host: Mapping[str, str]) -> dict[str, Any]:
     spec = lock.spec
     return {
         "model": {"name": spec.model.name, "allow_code": spec.model.allow_code},
-        "source": lock.source.model_dump(mode="json", exclude={"source"}),
+        "source": lock.source.model_dump(mode="json", include={"files"}),
         "tokenizer": lock.tokenizer.model_dump(mode="json"),
         "target": spec.target.model_dump(mode="json"),
         "precision": spec.precision.model_dump(mode="json"),
@@ -93,7 +111,7 @@ def build_inputs(lock: BuildLock, host: Mapping[str, str]) -> dict[str, Any]:
         "limits": spec.limits.model_dump(mode="json"),
         "calibration": {
             "settings": spec.calibration.model_dump(mode="json", include={"samples", "max_tokens"}),
-            "files": lock.calibration.model_dump(mode="json", exclude={"source"}),
+            "files": lock.calibration.model_dump(mode="json", include={"files"})["files"],
         }
         if spec.calibration and lock.calibration
         else None,

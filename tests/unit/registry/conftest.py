@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from engine_registry.backends.memory import memory_stores
 from engine_registry.registry import Registry, open_registry
 from engine_registry.testing.samples import TickingClock
@@ -29,4 +30,4 @@ def on_disk(root: Path) -> Iterator[Registry]:
     """A registry in a directory."""
     registry = open_registry(str(root), TickingClock())
     registry.stores.blobs.add_bytes(b"founds it")
-    yield registry
+    return registry

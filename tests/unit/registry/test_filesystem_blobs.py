@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from engine_registry.backends.filesystem import blobs as blobs_module
+
 from engine_registry.backends.filesystem import ingest
 from engine_registry.backends.filesystem.stamps import SETTLED_AFTER_NS
 from engine_registry.digest import Digest
@@ -331,9 +331,7 @@ def test_a_missing_cache_directory_is_no_obstacle(
     on_disk.stores.blobs.check(stored.digest, stored.size_bytes, Depth.UNCHANGED)
 
 
-def test_copies_on_several_threads_use_their_own_buffers(
-    on_disk: Registry, tmp_path: Path
-) -> None:
+def test_copies_on_several_threads_use_their_own_buffers(on_disk: Registry, tmp_path: Path) -> None:
     large = [os.urandom(ingest.RING_FROM_BYTES + 1000 + number) for number in range(3)]
     paths = []
     for number, data in enumerate(large):
@@ -350,7 +348,3 @@ def test_copies_on_several_threads_use_their_own_buffers(
     for thread in threads:
         thread.join()
     assert found == {number: Digest.of(data) for number, data in enumerate(large)}
-
-
-def test_the_module_names_the_errors_that_mean_copy_instead_of_link() -> None:
-    assert 18 in blobs_module._NO_LINK

@@ -1,9 +1,9 @@
 """A chat server of known behaviour: the truth that clients and gates are measured against.
 
 Speaks the streaming part of the OpenAI API and `/health` over plain asyncio streams. How an answer
-is given is a `Behaviour`, the server's own or, field by field, the request's (`"behaviour": {...}`),
-so one server can show every way of going wrong. It notes when it wrote each token, in the clock
-that `time.perf_counter` reads, which on Linux is the same in every process.
+is given is a `Behaviour`, the server's own or, field by field, that of the request's field
+`behaviour`, so one server can show every way of going wrong. It notes when it wrote each token, in
+the clock that `time.perf_counter` reads, which on Linux is the same in every process.
 
 As a process: `python -m engine_pipeline.gates.testing.chat_server --port PORT`.
 """
@@ -40,7 +40,9 @@ class Behaviour:
         close_after: the connection is closed after so many tokens, without an end.
         error_after: an error event is sent after so many tokens, then the stream ends.
         exit_after: the process exits with code 70 after so many tokens.
+        promised_bytes: a length of the body to announce, whatever is sent.
         raw: sent as the body instead of any of the above.
+        refused_field: a request with this field is answered 400.
         ignores_eos: an answer goes on to `max_tokens` where the request says `ignore_eos`.
     """
 
@@ -56,7 +58,9 @@ class Behaviour:
     close_after: int | None = None
     error_after: int | None = None
     exit_after: int | None = None
+    promised_bytes: int | None = None
     raw: str | None = None
+    refused_field: str | None = None
     ignores_eos: bool = True
 
 
@@ -110,11 +114,12 @@ class ChatServer:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             behaviour = replace(self.behaviour, **body.get("behaviour", {}))
-            if behaviour.status != 200:
-                _head(writer, behaviour.status, "application/json")
+            status = 400 if behaviour.refused_field in body else behaviour.status
+            if status != 200:
+                _head(writer, status, "application/json")
                 writer.write(b'{"error": {"message": "not like this"}}')
                 return
-            _head(writer, 200, "text/event-stream")
+            _head(writer, 200, "text/event-stream", behaviour.promised_bytes)
             if behaviour.raw is not None:
                 writer.write(behaviour.raw.encode())
                 return
@@ -183,9 +188,12 @@ def _event(writer: asyncio.StreamWriter, value: dict[str, Any]) -> None:
     writer.write(f"data: {json.dumps(value)}\n\n".encode())
 
 
-def _head(writer: asyncio.StreamWriter, status: int, content_type: str) -> None:
-    # No length and no chunks: the body ends with the connection, as HTTP/1.0 has it.
-    writer.write(f"HTTP/1.1 {status} x\r\nContent-Type: {content_type}\r\n".encode())
+def _head(
+    writer: asyncio.StreamWriter, status: int, content_type: str, size_bytes: int | None = None
+) -> None:
+    # Without a length the body ends with the connection, as HTTP/1.0 has it.
+    length = "" if size_bytes is None else f"Content-Length: {size_bytes}\r\n"
+    writer.write(f"HTTP/1.1 {status} x\r\nContent-Type: {content_type}\r\n{length}".encode())
     writer.write(b"Connection: close\r\n\r\n")
 
 

@@ -59,14 +59,15 @@ class FileBlobs:
         """See `BlobStore.add_bytes`."""
         digest = Digest.of(data)
         self._root.prepare()
-        with (
-            writing(self._root.path, "store a blob", len(data)),
-            self._root.temporary() as (fd, temp),
-        ):
-            write_all(fd, data)
-            _seal(fd)
-            os.fsync(fd)
-            return self._publish(temp, digest, len(data))
+        with writing(self._root.path, "store a blob", len(data)):
+            if self._holds(digest, len(data)):
+                sync_dir(self._path(digest).parent)
+                return StoredBlob(digest=digest, size_bytes=len(data))
+            with self._root.temporary() as (fd, temp):
+                write_all(fd, data)
+                _seal(fd)
+                os.fsync(fd)
+                return self._publish(temp, digest, len(data))
 
     def open(self, digest: Digest) -> BinaryIO:
         """See `BlobStore.open`."""
@@ -173,18 +174,21 @@ class FileBlobs:
         try:
             os.link(temp, final, follow_symlinks=False)
         except FileExistsError:
-            if not os.path.samestat(temp.lstat(), final.lstat()):
-                self._keep_or_heal(temp, digest, size_bytes)
+            same = os.path.samestat(temp.lstat(), final.lstat())
+            if not same and not self._holds(digest, size_bytes):
+                temp.replace(final)  # what is there is damaged, what is new was just hashed
         sync_dir(final.parent)
         temp.unlink(missing_ok=True)
         self._stamps.write(digest, final.lstat())
         return StoredBlob(digest=digest, size_bytes=size_bytes)
 
-    def _keep_or_heal(self, temp: Path, digest: Digest, size_bytes: int) -> None:
+    def _holds(self, digest: Digest, size_bytes: int) -> bool:
+        """Whether the blob is there and whole."""
         try:
             self.check(digest, size_bytes, Depth.UNCHANGED)
         except (IntegrityError, NotFound):
-            temp.replace(self._path(digest))
+            return False
+        return True
 
     def _link_out(self, digest: Digest, source: int, path: Path) -> bool:
         before = os.fstat(source)

@@ -1,0 +1,288 @@
+"""The build act: from a lock to an engine in the registry, resumable at every step.
+
+    1 look up     an engine with this build key, whole in the registry: done
+    2 preflight   target, tools, disk and memory for the steps that have to run
+    3 run         each step, or its kept output
+    4 inspect     files, facts and lock agree
+    5 put         the engine into the registry: blobs, manifest, provenance, record, key link
+
+Nothing here keeps state: run it again after any crash and it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from engine_pipeline.backends.port import Backend
+from engine_pipeline.build import preflight
+from engine_pipeline.build.inspect import inspect_build
+from engine_pipeline.build.machine import free_disk_bytes
+from engine_pipeline.build.plan import BuildPlan
+from engine_pipeline.build.provenance import build_statement, model_config, model_descriptor
+from engine_pipeline.runners.port import StepPaths
+from engine_pipeline.spec.hardware import GpuSku, find_sku
+from engine_pipeline.spec.lock import build_key
+from engine_registry.attestation import provenance_statement
+from engine_registry.engines import BuildFacts, EngineDraft, EngineFile
+from engine_registry.record import Platform
+from engine_registry.store import Ownership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+    from engine_pipeline.backends.port import EngineFacts
+    from engine_pipeline.build.machine import Machine
+    from engine_pipeline.build.plan import Step
+    from engine_pipeline.build.step_cache import KeptStep, Staging, StepCache
+    from engine_pipeline.progress import Progress
+    from engine_pipeline.runners.port import Runner, StepResult
+    from engine_pipeline.spec.lock import BuildLock
+    from engine_registry.digest import Digest
+    from engine_registry.record import Actor
+    from engine_registry.registry import Registry
+
+
+class BuildBackend(Backend, Protocol):
+    """A backend that also says what it is installed with."""
+
+    def tools(self) -> dict[str, str]:
+        """Version of every tool that can change the engine's bytes, as locks state them."""
+        ...
+
+    def runtime(self) -> dict[str, str]:
+        """Version of what loads the engine, for the record's platform."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Workshop:
+    """Everything one build is made of and with."""
+
+    lock: BuildLock
+    lock_bytes: bytes
+    lock_path: Path
+    registry: Registry
+    runner: Runner
+    cache: StepCache
+    backend: BuildBackend
+    machine: Machine
+    progress: Progress
+    actor: Actor
+    clock: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """One step of a finished build; what it took is that of the run that made its output."""
+
+    name: str
+    key: Digest
+    reused: bool
+    wall_s: float
+    peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """A finished build.
+
+    Attributes:
+        reused: `engine` if the registry had one of this key, so that no step was looked at.
+    """
+
+    engine: Digest
+    build_key: Digest
+    reused: Literal["engine"] | None
+    size_bytes: int
+    steps: tuple[StepOutcome, ...] = ()
+
+
+def plan_build(lock: BuildLock, backend: Backend) -> BuildPlan:
+    """Everything a build of this lock would do. Pure.
+
+    Raises:
+        InvalidInput, Incompatible: the backend refuses the spec.
+    """
+    backend.check(lock.spec)
+    return BuildPlan(
+        spec=lock.spec.name,
+        build_key=build_key(lock, {}),
+        lock=lock.digest,
+        steps=backend.plan(lock),
+    )
+
+
+def build(
+    lock: BuildLock,
+    lock_bytes: bytes,
+    *,
+    lock_path: Path,
+    registry: Registry,
+    runner: Runner,
+    cache: StepCache,
+    backend: BuildBackend,
+    machine: Machine,
+    progress: Progress,
+    actor: Actor,
+    clock: Callable[[], datetime],
+) -> BuildResult:
+    """The engine of a lock: reused, resumed or built.
+
+    Args:
+        lock: every input, pinned.
+        lock_bytes: the lock as it is committed; kept with the engine.
+        lock_path: where it lies; relative sources lie beside it.
+        registry: where the engine goes.
+        runner: executes steps.
+        cache: keeps what they leave.
+        backend: knows the engine kind.
+        machine: this one.
+        progress: told everything.
+        actor: who builds.
+        clock: aware UTC time.
+
+    Raises:
+        InvalidInput, Incompatible: the spec, this machine or its tools do not fit.
+        Unavailable: too little disk or memory, or infrastructure; safe to run again.
+        EngineCIError: what a step ended with.
+    """
+    workshop = _Workshop(
+        lock=lock,
+        lock_bytes=lock_bytes,
+        lock_path=lock_path.absolute(),
+        registry=registry,
+        runner=runner,
+        cache=cache,
+        backend=backend,
+        machine=machine,
+        progress=progress,
+        actor=actor,
+        clock=clock,
+    )
+    started_at = clock()
+    plan = plan_build(lock, backend)
+    progress.phase("look-up", f"build key {plan.build_key.short}")
+    if (known := registry.engines.find_by_key(plan.build_key)) is not None:
+        progress.note(f"engine reused: {known.digest} was built from the same inputs")
+        return BuildResult(
+            engine=known.digest,
+            build_key=plan.build_key,
+            reused="engine",
+            size_bytes=known.size_bytes,
+        )
+    _preflight(plan, workshop)
+    kept = _run_steps(plan, workshop)
+    progress.phase("inspect", lock.spec.name)
+    engine_dir = kept[-1].output
+    facts = inspect_build(lock, plan.steps[-1], engine_dir, backend)
+    progress.phase("put", f"{sum(file.size_bytes for file in facts.files):,} bytes")
+    stored = registry.engines.put_engine(_draft(plan, facts, kept, workshop, started_at))
+    progress.note(f"engine {stored.digest}")
+    return BuildResult(
+        engine=stored.digest,
+        build_key=plan.build_key,
+        reused=None,
+        size_bytes=stored.size_bytes,
+        steps=tuple(
+            StepOutcome(
+                name=item.record.name,
+                key=item.record.key,
+                reused=item.reused,
+                wall_s=item.record.wall_s,
+                peak_rss_bytes=item.record.peak_rss_bytes,
+            )
+            for item in kept
+        ),
+    )
+
+
+def _preflight(plan: BuildPlan, workshop: _Workshop) -> None:
+    workshop.progress.phase("preflight", workshop.machine.host_class)
+    preflight.check_target(workshop.lock, workshop.machine)
+    preflight.check_tools(workshop.lock, workshop.backend.tools())
+    missing = [step for step in plan.steps if workshop.cache.find(step.key) is None]
+    preflight.check_room(missing, workshop.machine, free_disk_bytes(workshop.cache.root))
+
+
+def _run_steps(plan: BuildPlan, workshop: _Workshop) -> list[KeptStep]:
+    kept: dict[str, KeptStep] = {}
+    for step in plan.steps:
+        inputs = {name: kept[name].output for name in step.inputs}
+        done = workshop.cache.obtain(step, _maker(step, inputs, workshop), workshop.progress)
+        if done.reused:
+            workshop.progress.note(f"{step.name}: reused (step {step.key.short})")
+        kept[step.name] = done
+    return list(kept.values())
+
+
+def _maker(
+    step: Step, inputs: dict[str, Path], workshop: _Workshop
+) -> Callable[[Staging], StepResult]:
+    def make(staging: Staging) -> StepResult:
+        workshop.progress.phase(step.name, step.title)
+        paths = StepPaths(
+            lock=workshop.lock_path,
+            inputs=inputs,
+            output=staging.output,
+            scratch=staging.scratch,
+            log=staging.log,
+        )
+        return workshop.runner.run(step, paths, workshop.progress)
+
+    return make
+
+
+def _draft(
+    plan: BuildPlan,
+    facts: EngineFacts,
+    kept: list[KeptStep],
+    workshop: _Workshop,
+    started_at: datetime,
+) -> EngineDraft:
+    lock, spec = workshop.lock, workshop.lock.spec
+    sku = find_sku(spec.target.sku)
+    finished_at = workshop.clock()
+    statement = build_statement(
+        lock,
+        plan,
+        actor=workshop.actor,
+        host_class=workshop.machine.host_class,
+        started_at=started_at,
+        finished_at=finished_at,
+    )
+    peaks = [item.record.peak_rss_bytes for item in kept if item.record.peak_rss_bytes]
+    return EngineDraft(
+        files={
+            file.path: EngineFile(path=kept[-1].output / file.path, media_type=file.media_type)
+            for file in facts.files
+        },
+        # The step cache never writes an output again, so the registry may share its bytes.
+        ownership=Ownership.GIVEN,
+        descriptor=model_descriptor(lock, facts),
+        config=model_config(lock, facts),
+        facts=BuildFacts(
+            build_key=plan.build_key,
+            spec=spec.name,
+            model=spec.model.name,
+            target=spec.target.sku,
+            kind=str(spec.backend.kind),
+            precision=str(spec.precision.weights),
+            platform=Platform(
+                sku=spec.target.sku,
+                sm=sku.sm if isinstance(sku, GpuSku) else None,
+                parallelism=spec.target.parallelism,
+                runtime=workshop.backend.runtime() | facts.runtime,
+            ),
+            built_by=workshop.actor,
+            built_at=finished_at,
+            build_wall_s=round(sum(item.record.wall_s for item in kept), 3),
+            build_peak_rss_bytes=max(peaks, default=None),
+        ),
+        provenance=lambda engine: provenance_statement(
+            engine, f"{spec.model.name}/{spec.target.sku}", statement
+        ),
+        lock=workshop.lock_bytes,
+    )

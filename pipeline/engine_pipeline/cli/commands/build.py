@@ -1,0 +1,94 @@
+"""`enginectl build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from engine_pipeline.cli.options import verb
+
+if TYPE_CHECKING:
+    from engine_pipeline.build.build import BuildResult, StepOutcome
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import Page
+    from engine_pipeline.cli.wiring import Shell
+
+
+@verb("build")
+@click.argument("spec", type=click.Path(dir_okay=False, path_type=Path))
+def command(shell: Shell, spec: Path) -> Answer:
+    """Build the engine of SPEC, or reuse it, and record it.
+
+    Takes what the lock says and nothing else. An engine with the same build key is reused; a build
+    that was killed goes on at its first unfinished step.
+    """
+    from engine_pipeline.build.build import build
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.locked import locked_spec
+    from engine_pipeline.cli.wiring import utc_now
+
+    lock, place = locked_spec(shell, spec)
+    result = build(
+        lock,
+        place.read_bytes(),
+        lock_path=place,
+        registry=shell.registry,
+        runner=shell.runner,
+        cache=shell.step_cache,
+        backend=shell.backend(lock.spec.backend.kind),
+        machine=shell.machine,
+        progress=shell.progress,
+        actor=shell.actor,
+        clock=utc_now,
+    )
+    shell.close()
+    document = {
+        "engine": str(result.engine),
+        "build_key": str(result.build_key),
+        "spec": lock.spec.name,
+        "reused": result.reused,
+        "size_bytes": result.size_bytes,
+        "steps": [
+            {
+                "name": s.name,
+                "key": str(s.key),
+                "reused": s.reused,
+                "wall_s": s.wall_s,
+                "peak_rss_bytes": s.peak_rss_bytes,
+            }
+            for s in result.steps
+        ],
+    }
+
+    def page(out: Page) -> None:
+        _draw(out, lock.spec.name, result)
+
+    return Answer(document=document, page=page)
+
+
+def _draw(out: Page, name: str, result: BuildResult) -> None:
+    from engine_pipeline.cli.render import size
+
+    reused = ", reused: built from the same inputs before" if result.reused else ""
+    out.verdict("ok", f"engine of {name}{reused}")
+    out.facts(
+        [
+            ("engine", result.engine),
+            ("size", size(result.size_bytes)),
+            ("build key", result.build_key),
+            ("next", f"enginectl gate {result.engine.short}"),
+        ]
+    )
+    if result.steps:
+        rows = [_row(step) for step in result.steps]
+        out.table(("step", "was", "took", "peak memory", "key"), rows)
+
+
+def _row(step: StepOutcome) -> tuple[str, str, str, str, str]:
+    from engine_pipeline.cli.render import seconds, size
+
+    memory = size(step.peak_rss_bytes) if step.peak_rss_bytes else "-"
+    was = "reused" if step.reused else "run"
+    return step.name, was, seconds(step.wall_s), memory, step.key.short

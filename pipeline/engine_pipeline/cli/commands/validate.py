@@ -1,0 +1,99 @@
+"""`enginectl validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine_pipeline.cli.options import verb
+
+if TYPE_CHECKING:
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import Page
+    from engine_pipeline.cli.wiring import Shell
+
+
+@verb("validate")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of a spec, for editors.")
+def command(shell: Shell, files: tuple[Path, ...], schema: bool) -> Answer:
+    """Check specs, suites and channels.yaml; all of the project's when no FILES are given.
+
+    A directory is a suite, channels.yaml the policies, anything else a spec. Every problem of every
+    file is printed with its line and key path.
+    """
+    from engine_pipeline.cli.answer import Answer
+    from engine_registry.errors import ExitCode
+
+    if schema:
+        return _schema()
+    rows = [_examine(shell, path) for path in files or _project(shell)]
+    bad = [row for row in rows if row["problems"]]
+
+    def page(out: Page) -> None:
+        for row in rows:
+            out.verdict("failed" if row["problems"] else "ok", f"{row['file']} ({row['what']})")
+            for problem in row["problems"]:
+                out.line(f"    {problem}")
+
+    code = ExitCode.INVALID if bad else ExitCode.DONE
+    return Answer(document={"files": rows, "ok": not bad}, page=page, exit_code=code)
+
+
+def _schema() -> Answer:
+    import json
+
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.spec.load import spec_schema
+
+    document = spec_schema()
+
+    def page(out: Page) -> None:
+        out.line(json.dumps(document, indent=2))
+
+    return Answer(document={"schema": document}, page=page)
+
+
+def _project(shell: Shell) -> list[Path]:
+    root = shell.channels_file.parent
+    suites = sorted(path.parent for path in shell.suites_dir.glob("*/suite.yaml"))
+    return [*sorted(root.glob("build_specs/*/*.yaml")), *suites, shell.channels_file]
+
+
+def _examine(shell: Shell, path: Path) -> dict[str, Any]:
+    from engine_registry.errors import EngineCIError
+
+    what = "spec"
+    if path.is_dir():
+        what = "suite"
+    elif path.name == shell.channels_file.name:
+        what = "policies"
+    problems: list[str] = []
+    try:
+        _load(shell, path, what)
+    except EngineCIError as error:
+        found = getattr(error, "problems", ())
+        problems = [p.within(str(path)) for p in found] or [error.message]
+        problems.append(f"next: {error.hint}")
+    return {"file": str(path), "what": what, "problems": problems}
+
+
+def _load(shell: Shell, path: Path, what: str) -> None:
+    from engine_pipeline.cli.locked import checked_spec
+    from engine_pipeline.gates.policy import check_fits
+    from engine_pipeline.gates.suite_file import load_suite
+    from engine_pipeline.promote.policy import Policies
+    from engine_pipeline.yaml_file import validated
+
+    match what:
+        case "suite":
+            load_suite(path.parent, path.name)
+        case "policies":
+            for policy in validated(path, Policies).gates.values():
+                check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
+        case _:
+            spec = checked_spec(shell, path)
+            for name in spec.suites:
+                shell.suite(name)

@@ -1,0 +1,24 @@
+"""Keeps secrets out of messages, logs and files. Pure."""
+
+from __future__ import annotations
+
+import re
+
+# Access tokens of model hubs, Git hosts, clouds and API providers have telling prefixes.
+TOKEN = re.compile(r"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|nvapi-|sk-|AKIA)[A-Za-z0-9_-]{16,}")
+_BEARER = re.compile(r"(?i)\b(bearer|basic|token)(\s+|=)[A-Za-z0-9._~+/=-]{8,}")
+_USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
+# Signed download links carry their right in the query.
+_QUERY = re.compile(r"(\bhttps?://[^\s?#]+)[?#][^\s]*")
+_MASK = "***"
+
+
+def redact(text: str, *secrets: str | None) -> str:
+    """`text` without the given secrets, and without anything else that looks like one."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, _MASK)
+    text = TOKEN.sub(_MASK, text)
+    text = _BEARER.sub(rf"\1\2{_MASK}", text)
+    text = _USERINFO.sub(rf"\1{_MASK}@", text)
+    return _QUERY.sub(rf"\1?{_MASK}", text)

@@ -1,0 +1,141 @@
+"""Statistics: order statistics by definition, bounds with the coverage they promise, decisions."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_pipeline.gates import stats
+from engine_pipeline.gates.outcome import Outcome
+
+SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=200)
+QUANTILES = st.sampled_from([0.5, 0.9, 0.95, 0.99])
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "rank"), [(20, 0.95, 19), (100, 0.95, 95), (60, 0.95, 57), (1, 0.5, 1), (3, 0.5, 2)]
+)
+def test_a_percentile_is_the_ceil_qn_th_smallest_sample(n, q, rank):
+    shuffled = random.Random(n).sample(range(1, n + 1), n)
+    assert stats.percentile(shuffled, q) == rank
+
+
+@given(SAMPLES, QUANTILES)
+def test_at_least_that_share_of_the_samples_lies_at_or_below_the_percentile(samples, q):
+    value = stats.percentile(samples, q)
+    assert value in samples
+    at_or_below = sum(sample <= value for sample in samples)
+    assert at_or_below >= q * len(samples) - 1e-6
+    assert sum(sample < value for sample in samples) < q * len(samples) + 1e-6
+
+
+@pytest.mark.parametrize(("samples", "q"), [([], 0.5), ([1.0], 0), ([1.0], 1.01)])
+def test_a_percentile_of_nothing_is_refused(samples, q):
+    with pytest.raises(ValueError, match="percentile"):
+        stats.percentile(samples, q)
+
+
+@given(SAMPLES, QUANTILES)
+def test_the_bounds_enclose_the_value(samples, q):
+    estimate = stats.percentile_estimate(samples, q)
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.largest == max(samples)
+
+
+@pytest.mark.parametrize(
+    ("q", "needed"),
+    # Published one-sided sample sizes at 95 % confidence.
+    [(0.95, 59), (0.99, 299), (0.9, 29), (0.5, 5)],
+)
+def test_an_upper_bound_takes_as_many_samples_as_the_tables_say(q, needed):
+    enough = stats.percentile_estimate([float(n) for n in range(needed)], q)
+    short = stats.percentile_estimate([float(n) for n in range(needed - 1)], q)
+    assert enough.needed == needed
+    assert enough.high == enough.largest
+    assert math.isinf(short.high)
+
+
+def test_both_bounds_hold_for_95_of_100_experiments():
+    draw = random.Random(1)
+    truth = -math.log(0.05)  # p95 of the exponential distribution
+    experiments = 600
+    below = above = 0
+    for _ in range(experiments):
+        estimate = stats.percentile_estimate([draw.expovariate(1) for _ in range(100)], 0.95)
+        below += estimate.high < truth
+        above += estimate.low > truth
+    # 5 % of 600 is 30; 48 is more than three standard deviations above.
+    assert below <= 48
+    assert above <= 48
+
+
+def test_failures_push_the_percentile_beyond_measure():
+    estimate = stats.percentile_estimate([1.0] * 90 + [math.inf] * 10, 0.95)
+    assert math.isinf(estimate.value)
+    assert stats.percentile_estimate([1.0] * 97 + [math.inf] * 3, 0.95).value == 1.0
+
+
+def test_more_samples_than_a_float_factorial_can_hold_are_fine():
+    estimate = stats.percentile_estimate([float(n) for n in range(5000)], 0.95)
+    assert 4700 < estimate.low < estimate.value < estimate.high < 4800
+
+
+def judged(samples: list[float], bar: float) -> Outcome:
+    return stats.at_most(stats.percentile_estimate(samples, 0.95), bar, "ms").outcome
+
+
+@pytest.mark.parametrize(
+    ("samples", "bar", "outcome"),
+    [
+        ([100.0] * 59, 100, Outcome.PASSED),
+        ([100.0] * 58, 100, Outcome.INCONCLUSIVE),
+        ([100.0] * 59, 99, Outcome.FAILED),
+        ([100.0] * 20, 200, Outcome.PASSED),  # all within half of the bar
+        ([100.0] * 20, 199, Outcome.INCONCLUSIVE),
+        ([100.0] * 19, 1000, Outcome.INCONCLUSIVE),
+        ([100.0] * 19 + [150.0], 200, Outcome.INCONCLUSIVE),
+        ([300.0] * 3, 200, Outcome.FAILED),  # P(all three above p95) is 1 in 8,000
+        ([100.0] * 59 + [math.inf], 100, Outcome.INCONCLUSIVE),
+        ([100.0] * 90 + [math.inf] * 10, 1e9, Outcome.FAILED),
+        ([math.inf] * 5, 1e9, Outcome.FAILED),
+        ([100.0] * 57 + [900.0] * 3, 500, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_ceiling_is_met_missed_or_open(samples, bar, outcome):
+    assert judged(samples, bar) is outcome
+
+
+@given(SAMPLES, st.floats(1, 1e6), st.floats(1, 1e6))
+def test_a_softer_ceiling_is_never_worse(samples, first, second):
+    order = [Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED]
+    hard, soft = sorted([first, second])
+    assert order.index(judged(samples, hard)) <= order.index(judged(samples, soft))
+
+
+def test_a_rate_has_the_mean_of_its_slots_and_student_bounds():
+    estimate = stats.rate([10, 12] * 5, 2.0)
+    assert estimate.value == pytest.approx(5.5)
+    # Standard deviation of the slots is 0.52705; 1.833 of it over the root of 10 on either side.
+    assert estimate.high - estimate.value == pytest.approx(
+        1.833 * 0.52705 / math.sqrt(10), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(("amounts", "slot_s"), [([1.0] * 9, 1.0), ([1.0] * 10, 0.0)])
+def test_a_rate_of_wrong_slots_is_refused(amounts, slot_s):
+    with pytest.raises(ValueError, match="slots"):
+        stats.rate(amounts, slot_s)
+
+
+@pytest.mark.parametrize(
+    ("bar", "outcome"),
+    [(5.0, Outcome.PASSED), (5.5, Outcome.INCONCLUSIVE), (6.0, Outcome.FAILED)],
+)
+def test_a_floor_is_met_missed_or_open(bar, outcome):
+    judgement = stats.at_least(stats.rate([10, 12] * 5, 2.0), bar, "tokens/s")
+    assert judgement.outcome is outcome
+    assert "tokens/s" in judgement.why
