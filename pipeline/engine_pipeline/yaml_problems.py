@@ -93,7 +93,11 @@ def problems_of(
     """All problems, in the order of the file; several tries of one union become one problem."""
     found: dict[tuple[Key, ...], list[tuple[str, str]]] = {}
     for detail in error.errors(include_url=False):
+        if _counts_only_good_items(detail):
+            continue
         path = _path_in_file(detail["loc"], value, missing=detail["type"] == "missing")
+        if detail["type"] == "union_tag_invalid":
+            path = (*path, _tag_key(detail))
         found.setdefault(path, []).append(_describe(detail, path, value, model))
     problems = [
         Problem(
@@ -157,6 +161,15 @@ def _path_in_file(loc: tuple[Key, ...], value: Any, *, missing: bool) -> tuple[K
     return tuple(path)
 
 
+def _counts_only_good_items(detail: ErrorDetails) -> bool:
+    """Whether pydantic finds a list too short because some of its items are wrong themselves."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
+
+
+def _tag_key(detail: ErrorDetails) -> str:
+    return str(detail["ctx"]["discriminator"]).strip("'")
+
+
 def _line(path: tuple[Key, ...], positions: Mapping[tuple[Key, ...], int]) -> int:
     while path not in positions and path:
         path = path[:-1]
@@ -178,9 +191,9 @@ def _describe(
         return _unknown_key(name, owner)
     if kind in {"enum", "literal_error", "union_tag_invalid"}:
         expected = str(context.get("expected") or context.get("expected_tags"))
-        return _not_a_choice(detail["input"], expected)
+        return _not_a_choice(context.get("tag", detail["input"]), expected)
     if kind == "union_tag_not_found":
-        return f"missing key {str(context.get('discriminator')).strip(chr(39))}", ""
+        return f"missing key {_tag_key(detail)}", ""
     if kind == "value_error":
         return str(context.get("error", detail["msg"])), ""
     if detail["loc"] and detail["loc"][-1] == "[key]":

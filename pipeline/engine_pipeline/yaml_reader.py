@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Positions = dict[tuple[str | int, ...], int]
 
 MAX_DEPTH = 32
-MAX_NODES = 100_000
+MAX_NODES = 50_000
 # Far beyond any real number, far below Python's limit for turning digits into an int.
 _MAX_NUMBER_LENGTH = 64
 

@@ -74,6 +74,8 @@ class ServeCommand(Value):
         health_path: answers 200 exactly when the engine is loaded.
         model_name: what to send as `model`.
         request_extra: fields to add to each request for reproducible answers.
+        gpus: how many GPUs the server needs.
+        shm_bytes: shared memory it needs; containers get too little by default.
     """
 
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -81,6 +83,8 @@ class ServeCommand(Value):
     health_path: str = "/health"
     model_name: str
     request_extra: dict[str, Any] = {}
+    gpus: Annotated[int, Field(ge=0)] = 0
+    shm_bytes: Annotated[int, Field(ge=0)] = 0
 
 
 class Backend(Protocol):

@@ -38,6 +38,10 @@ class Step(Value):
         network: whether the step may reach the network; only fetching does.
         disk_bytes: expected size of the output.
         ram_bytes: expected peak of host memory.
+        variables: environment variables with their values, for settings that are no secret.
+        gpus: how many GPUs of the target SKU the command needs.
+        shm_bytes: shared memory it needs; containers get too little by default.
+        keep: outputs that are kept beside the engine and are no part of it, e.g. a timing cache.
         key: see the module's docstring.
     """
 
@@ -51,6 +55,10 @@ class Step(Value):
     network: bool = False
     disk_bytes: Annotated[int, Field(ge=0)] = 0
     ram_bytes: Annotated[int, Field(ge=0)] = 0
+    variables: dict[str, str] = {}
+    gpus: Annotated[int, Field(ge=0)] = 0
+    shm_bytes: Annotated[int, Field(ge=0)] = 0
+    keep: tuple[str, ...] = ()
     key: Digest
 
 

@@ -13,6 +13,7 @@ from engine_pipeline.gates.outcome import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from engine_pipeline.gates.policy import PerformanceBars
     from engine_pipeline.gates.report import (
         Attempt,
         CaseResult,

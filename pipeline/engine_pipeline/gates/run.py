@@ -19,6 +19,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.gates.client import ChatClient
+from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
 from engine_pipeline.gates.golden import ask_suite
 from engine_pipeline.gates.judge import judge_performance, judge_quality, tag_scores
 from engine_pipeline.gates.markdown import to_markdown
@@ -28,7 +29,7 @@ from engine_pipeline.gates.policy import check_fits
 from engine_pipeline.gates.reply import DEFINITIONS
 from engine_pipeline.gates.report import Finding, LoadResult, Report, listing
 from engine_pipeline.gates.scratch import scratch
-from engine_pipeline.gates.server import CouldNotServe, DidNotLoad, serving
+from engine_pipeline.gates.server import serving
 from engine_registry.documents import canonical_json
 from engine_registry.errors import InvalidInput
 from engine_registry.manifest import REPORT_ARTIFACT

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -19,66 +18,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.client import Endpoint
+from engine_pipeline.gates.ending import (
+    CouldNotServe,
+    before_it_was_ready,
+    ending,
+    last_lines,
+    last_word,
+)
 from engine_pipeline.runners import guard
-from engine_registry.errors import CouldNotJudge, JudgedAndRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from engine_pipeline.backends.port import ServeCommand
+    from engine_pipeline.gates.ending import Ending
     from engine_pipeline.progress import Progress
 
 _HOST = "127.0.0.1"
 _POLL_S = 0.05
-_HEALTH_TIMEOUT_S = 5.0
+_HEALTH_TIMEOUT_S = 1.0
 # llama.cpp's server ends within 0.2 s of SIGTERM here; a large engine frees memory for longer.
 STOP_S = 10.0
 # The guard kills what is left after that time, and then ends itself.
 _GUARD_S = 5.0
-_LOG_LINES = 20
-_LOG_BYTES = 8000
 _SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE
 )
-# Ended by a signal that engines do not send themselves, as the kernel does when memory runs out;
-# or never started: 126 and 127 are what `env` and shells say of a command that cannot be run.
-_KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
-_NOT_STARTED = frozenset({126, 127})
-
-
-class DidNotLoad(JudgedAndRefused):
-    """Gate zero failed: the server gave up on the engine.
-
-    Attributes:
-        log: the last lines it wrote.
-    """
-
-    reference = "engine-did-not-load"
-    log: tuple[str, ...] = ()
-
-
-class CouldNotServe(CouldNotJudge):
-    """Gate zero is open: the server was killed, could not be started, or did not get ready.
-
-    Attributes:
-        log: the last lines it wrote.
-    """
-
-    reference = "engine-could-not-be-served"
-    log: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a server ended although nobody asked it to.
-
-    Attributes:
-        by_itself: it exited or crashed; else something killed it.
-    """
-
-    words: str
-    by_itself: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +64,7 @@ class Server:
     def ended(self) -> Ending | None:
         """How it ended; None while it runs."""
         status = self._process.poll()
-        return None if status is None else _ending(status)
+        return None if status is None else ending(status)
 
     def log(self) -> tuple[str, ...]:
         """The last lines it wrote."""
@@ -132,16 +98,16 @@ def serving(
     port = _free_port()
     process = _start(command, engine_dir, port, log_path, stop_s)
     try:
-        load_s = _wait_until_ready(process, command, port, progress, timeout_s)
-        if load_s is None and _is_taken(port):
+        load_s = _wait_until_ready(process, command, port, log_path, progress, timeout_s)
+        if load_s is None and _lost_its_port(port, log_path):
             # Somebody else got the port between our look and the server's: once is bad luck.
             progress.note(f"port {port} was taken meanwhile; trying another one")
             _stop(process, stop_s)
             port = _free_port()
             process = _start(command, engine_dir, port, log_path, stop_s)
-            load_s = _wait_until_ready(process, command, port, progress, timeout_s)
+            load_s = _wait_until_ready(process, command, port, log_path, progress, timeout_s)
         if load_s is None:
-            raise _not_loaded(process.returncode, log_path)
+            raise before_it_was_ready(process.returncode, log_path)
         endpoint = Endpoint(
             base_url=f"http://{_HOST}:{port}",
             model=command.model_name,
@@ -152,18 +118,6 @@ def serving(
         _stop(process, stop_s)
 
 
-def last_lines(log_path: Path) -> tuple[str, ...]:
-    """The last lines of a server's log, printable and bounded."""
-    try:
-        with log_path.open("rb") as stream:
-            stream.seek(max(stream.seek(0, os.SEEK_END) - _LOG_BYTES, 0))
-            text = stream.read().decode(errors="replace")
-    except OSError:
-        return ()
-    lines = ["".join(char for char in line if char.isprintable()) for line in text.splitlines()]
-    return tuple(line[:300] for line in lines if line.strip())[-_LOG_LINES:]
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
@@ -171,7 +125,10 @@ def _free_port() -> int:
         return port
 
 
-def _is_taken(port: int) -> bool:
+def _lost_its_port(port: int, log_path: Path) -> bool:
+    said = last_word(log_path)
+    if said is not None:
+        return said.name == "port-taken"
     with socket.socket() as probe:
         # As servers do: a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -213,6 +170,7 @@ def _wait_until_ready(
     process: subprocess.Popen[bytes],
     command: ServeCommand,
     port: int,
+    log_path: Path,
     progress: Progress,
     timeout_s: float,
 ) -> float | None:
@@ -233,6 +191,7 @@ def _wait_until_ready(
         hint="look at the log's last lines; raise load_timeout_s if this machine is only slow",
         reference="server-not-ready",
     )
+    error.log = last_lines(log_path)
     raise error
 
 
@@ -245,35 +204,6 @@ def _health(port: int, path: str) -> str:
         return type(error).__name__
     finally:
         connection.close()
-
-
-def _not_loaded(status: int, log_path: Path) -> DidNotLoad | CouldNotServe:
-    ending = _ending(status)
-    error: DidNotLoad | CouldNotServe
-    if ending.by_itself:
-        error = DidNotLoad(
-            f"the server did not load the engine: {ending.words}",
-            hint="read the log's last lines in the report; then `enginectl inspect` the engine",
-        )
-    else:
-        error = CouldNotServe(
-            f"the server {ending.words} before it was ready",
-            hint="check free memory and the installed backend with `enginectl doctor`",
-        )
-    error.log = last_lines(log_path)
-    return error
-
-
-def _ending(status: int) -> Ending:
-    if status in _KILLED:
-        name = signal.Signals(abs(status) % 128).name
-        return Ending(words=f"was killed by {name}", by_itself=False)
-    if status in _NOT_STARTED:
-        return Ending(words=f"could not be started (exit code {status})", by_itself=False)
-    number = -status if status < 0 else status - 128
-    with suppress(ValueError):
-        return Ending(words=f"crashed with {signal.Signals(number).name}", by_itself=True)
-    return Ending(words=f"exited with code {status}", by_itself=True)
 
 
 def _stop(process: subprocess.Popen[bytes], stop_s: float) -> None:

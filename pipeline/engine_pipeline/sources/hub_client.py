@@ -270,8 +270,10 @@ def _library() -> ModuleType:
     # A build asks the hub for what it needs and nothing else; a user's own setting wins.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub
+    from huggingface_hub.utils import logging as library_logging
 
-    for handler in logging.getLogger("huggingface_hub").handlers:
+    # Asking for the logger is what gives it its handlers.
+    for handler in library_logging.get_logger("huggingface_hub").handlers:
         handler.addFilter(_redacted)
     return huggingface_hub
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from engine_pipeline.spec.model import BuildSpec, SourceUri
+from engine_pipeline.spec.shape import ModelShape
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value, canonical_json
 
@@ -82,6 +83,8 @@ class BuildLock(Document):
 
     Attributes:
         tools: exact versions of every package whose code can change the engine's bytes.
+        shape: what the source's `config.json` says of the model's size, whose digest is among the
+            files'; None if it has no such file.
     """
 
     spec: BuildSpec
@@ -90,6 +93,7 @@ class BuildLock(Document):
     image: LockedImage | None = None
     calibration: LockedSource | None = None
     tools: dict[str, str]
+    shape: ModelShape | None = None
 
 
 def build_inputs(lock: BuildLock, host: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the lock says or fails.
 
 from __future__ import annotations
 
+import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from engine_pipeline.sources.port import Purpose, Wanted
 from engine_pipeline.sources.schemes import open_source
 from engine_pipeline.spec.hardware import refuse_impossible
 from engine_pipeline.spec.lock import BuildLock, LockedImage
+from engine_pipeline.spec.shape import shape_of_config
 from engine_pipeline.spec.tokenizer import TOKENIZER_FILES, tokenizer_of_files
 from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from engine_pipeline.sources.port import ImageResolver, Source
     from engine_pipeline.spec.lock import LockedSource, LockedTokenizer
     from engine_pipeline.spec.model import BuildSpec
+    from engine_pipeline.spec.shape import ModelShape
 
 
 def resolve(
@@ -81,7 +84,25 @@ def resolve(
         image=image,
         calibration=calibration,
         tools=dict(sorted(tools.items())),
+        shape=_shape(source, locked, progress),
     )
+
+
+def _shape(source: Source, locked: LockedSource, progress: Progress) -> ModelShape | None:
+    """From the checkpoint's `config.json`; None where there is none, or it is no decoder's."""
+    for file in locked.files:
+        if file.path == "config.json":
+            data = source.local_path(locked, file, progress).read_bytes()
+            try:
+                config = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise InvalidInput(
+                    f"{locked.source}: config.json: not JSON: {error}",
+                    hint="take another revision of the model, or correct the file",
+                    reference="source-config-unreadable",
+                ) from error
+            return shape_of_config(config) if isinstance(config, dict) else None
+    return None
 
 
 def _tokenizer(

@@ -299,10 +299,8 @@ def test_all_engines_are_listed_in_order(registry: Registry) -> None:
     assert list(registry.engines.all_engines()) == sorted(engines)
 
 
-def test_given_files_become_the_blobs_themselves(
-    on_disk: Registry, root: Path, tmp_path: Path
-) -> None:
-    draft = sample_draft(tmp_path / "built", ownership=Ownership.GIVEN)
-    engine = on_disk.engines.put_engine(draft)
+def test_given_files_become_the_blobs_themselves(on_disk: Registry, root: Path) -> None:
+    built = root.parent / "built"
+    engine = on_disk.engines.put_engine(sample_draft(built, ownership=Ownership.GIVEN))
     for layer in engine.manifest.layers:
-        assert (root / layout.blob(layer.digest)).samefile(tmp_path / "built" / str(layer.title))
+        assert (root / layout.blob(layer.digest)).samefile(built / str(layer.title))

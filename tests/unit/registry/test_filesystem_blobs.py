@@ -17,6 +17,12 @@ MIB = 1 << 20
 
 
 @pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A real disk beside the sources: large files, links, direct writes."""
+    return tmp_path / "registry"
+
+
+@pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "engine.bin"
     path.write_bytes(os.urandom(3 * MIB + 17))

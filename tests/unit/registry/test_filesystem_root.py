@@ -203,7 +203,7 @@ def test_a_store_that_may_not_be_read_says_so(readable: Path) -> None:
 
 
 def test_a_full_store_says_how_much_is_needed_and_how_much_is_free(
-    tmp_path: Path, on_disk: Registry, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, root: Path, on_disk: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "engine.bin"
     source.write_bytes(bytes(3_000_000))
@@ -218,7 +218,7 @@ def test_a_full_store_says_how_much_is_needed_and_how_much_is_free(
             on_disk.stores.blobs.add_file(source, Ownership.KEPT)
     assert caught.value.name == "store-full"
     assert list(on_disk.stores.inventory.files()) == before
-    assert not list((tmp_path / "registry" / "tmp").glob("*-*"))
+    assert not list((root / "tmp").glob("*-*"))
 
 
 def test_a_file_larger_than_what_is_free_is_refused_before_it_is_copied(

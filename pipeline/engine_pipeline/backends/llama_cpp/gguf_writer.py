@@ -69,7 +69,7 @@ def write_gguf(
     tensors: Sequence[TensorPlan],
     progress: Progress,
 ) -> None:
-    """Write `path` durably; after any failure it is absent.
+    """Write `path` durably; a failure leaves it as it was, and nothing beside it.
 
     Metadata and tensors go out in the order given, so equal arguments give equal bytes.
     """

@@ -19,6 +19,7 @@ import sys
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ class Truth:
 class ChatServer:
     """The server; `truths` has one entry for each chat request, in order of arrival."""
 
-    def __init__(self, behaviour: Behaviour | None = None) -> None:
+    def __init__(self, behaviour: Behaviour | None = None, *, health: int = 200) -> None:
         self.behaviour = behaviour or Behaviour()
+        self._health = health
         self.truths: list[Truth] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -99,7 +101,7 @@ class ChatServer:
                 body = json.loads(await reader.readexactly(size))
                 await self._chat(body, writer)
             else:
-                _head(writer, 200 if path == "/health" else 404, "application/json")
+                _head(writer, self._health if path == "/health" else 404, "application/json")
                 writer.write(b"{}")
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -202,8 +204,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--behaviour", type=json.loads, default={})
+    parser.add_argument("--behaviour-file", type=Path, help="the same, in a file")
     parser.add_argument("--load-s", type=float, default=0.0)
     parser.add_argument("--exit-at-load", type=int, help="exit code")
+    parser.add_argument("--last-word", help="what it says on standard error before that")
+    parser.add_argument("--never-ready", action="store_true", help="health answers 503")
     parser.add_argument("--kill-at-load", action="store_true")
     parser.add_argument("--ignore-sigterm", action="store_true")
     options = parser.parse_args()
@@ -212,17 +217,20 @@ def main() -> None:
     print("loading", flush=True)
     time.sleep(options.load_s)
     if options.exit_at_load is not None:
-        print("error: tensor 'output.weight' has wrong shape", file=sys.stderr, flush=True)
+        print(options.last_word or "error: wrong tensor shape", file=sys.stderr, flush=True)
         sys.exit(options.exit_at_load)
     if options.kill_at_load:
         os.kill(os.getpid(), signal.SIGKILL)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve_for_ever(Behaviour(**options.behaviour), options.port))
+        file = options.behaviour_file
+        fields = options.behaviour if file is None else json.loads(file.read_text())
+        server = ChatServer(Behaviour(**fields), health=503 if options.never_ready else 200)
+        asyncio.run(_serve_for_ever(server, options.port))
 
 
-async def _serve_for_ever(behaviour: Behaviour, port: int) -> None:
-    async with ChatServer(behaviour).listening(port):
-        print(f"listening on {port}", flush=True)
+async def _serve_for_ever(server: ChatServer, port: int) -> None:
+    async with server.listening(port):
+        print(f"process {os.getpid()} listens on {port}", flush=True)
         await asyncio.Event().wait()
 
 

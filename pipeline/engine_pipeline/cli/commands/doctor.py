@@ -1,0 +1,90 @@
+"""`enginectl doctor`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine_pipeline.cli.options import verb
+
+if TYPE_CHECKING:
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import Page
+    from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.doctor import Ability
+
+
+@verb("doctor")
+def command(shell: Shell) -> Answer:
+    """What this machine can build and serve, and why not.
+
+    Three groups: usable; usable but not now, with what to do; not usable, with why.
+    """
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.doctor import State
+
+    found = _examine(shell)
+    groups = {state: [a for a in found if a.state is state] for state in State}
+    document = {
+        "machine": shell.machine.host_class,
+        "groups": {
+            str(state): [
+                {"name": a.name, "reason": a.reason, "hint": a.hint or None} for a in abilities
+            ]
+            for state, abilities in groups.items()
+        },
+    }
+
+    def page(out: Page) -> None:
+        out.line(shell.machine.host_class)
+        for state, abilities in groups.items():
+            out.line()
+            out.line(f"{state}:")
+            if not abilities:
+                out.line("  nothing")
+            out.facts((a.name, a.reason + (f"\n→ {a.hint}" if a.hint else "")) for a in abilities)
+
+    return Answer(document=document, page=page)
+
+
+def _examine(shell: Shell) -> list[Ability]:
+    from engine_pipeline import doctor
+    from engine_pipeline.build.machine import free_disk_bytes
+    from engine_pipeline.cli.wiring import BACKEND_KINDS
+    from engine_registry.errors import EngineCIError
+
+    missing, tools = "", {}
+    try:
+        backend = shell.backend("llama-cpp")
+        tools = backend.tools() | backend.runtime()
+    except EngineCIError as error:
+        missing = error.message
+    return [
+        *doctor.targets(shell.machine.host, missing),
+        *doctor.kinds(BACKEND_KINDS, tools, missing),
+        *doctor.places(shell.machine, shell.cache_dir, free_disk_bytes(shell.cache_dir)),
+        doctor.same_file_system(shell.cache_dir, _registry_dir(shell.registry_url)),
+        doctor.hub(os.environ),
+        _policies(shell),
+    ]
+
+
+def _registry_dir(url: str) -> Path | None:
+    path = url.removeprefix("file://")
+    return Path(path) if path.startswith("/") else None
+
+
+def _policies(shell: Shell) -> Ability:
+    from engine_pipeline.doctor import Ability, State
+    from engine_registry.errors import EngineCIError
+
+    try:
+        gates = ", ".join(shell.policies.gates)
+    except EngineCIError as error:
+        return Ability(
+            name="policies", state=State.NOT_NOW, reason=error.message, hint=error.hint
+        )
+    return Ability(
+        name="policies", state=State.USABLE, reason=f"{shell.channels_file}: gates {gates}"
+    )
