@@ -22,7 +22,7 @@ def main() -> None:
         url = f"file://{scratch / 'registry'}"
         _fill(url)
         enginectl = measure.enginectl()
-        env = {"ENGINECTL_REGISTRY": url, "MLFLOW_TRACKING_URI": url, "DVC_NO_ANALYTICS": "1"}
+        env = {"ENGINECTL_REGISTRY": url}
 
         def case(name: str, *argv: object) -> measure.Case:
             return measure.Case(

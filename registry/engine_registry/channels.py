@@ -114,13 +114,7 @@ class ChannelLog:
         Raises:
             IntegrityError: an event is damaged or missing, or does not chain.
         """
-        state = _empty(ref)
-        found = []
-        for number in self._numbers(ref):
-            event, digest = self._event(ref, number)
-            state = fold(state, event, digest)
-            found.append((event, digest))
-        return found
+        return [(event, digest) for event, digest, _ in self._folded(ref)]
 
     def check_links(self, ref: ChannelRef, last: int = CHECKED_LINKS) -> None:
         """Confirm that the latest `last` events are whole and chain up to the current state.
@@ -140,19 +134,27 @@ class ChannelLog:
 
     def at_time(self, ref: ChannelRef, when: datetime) -> ChannelState:
         """What the channel was at `when`, replayed from its log."""
-        state = _empty(ref)
-        for event, digest in self.events(ref):
+        found = _empty(ref)
+        for event, _, state in self._folded(ref):
             if event.at > when:
                 break
-            state = fold(state, event, digest)
-        return state
+            found = state
+        return found
 
     def replay(self, ref: ChannelRef) -> ChannelState:
         """The fold of the whole log, without the pointer."""
+        found = _empty(ref)
+        for _, _, state in self._folded(ref):
+            found = state
+        return found
+
+    def _folded(self, ref: ChannelRef) -> Iterator[tuple[Event, Digest, ChannelState]]:
+        """Every event with the state after it, oldest first, the chain checked as it goes."""
         state = _empty(ref)
-        for event, digest in self.events(ref):
+        for number in self._numbers(ref):
+            event, digest = self._event(ref, number)
             state = fold(state, event, digest)
-        return state
+            yield event, digest, state
 
     def _checked_state(self, ref: ChannelRef, last: int) -> ChannelState:
         state = self.state(ref)
@@ -180,7 +182,8 @@ class ChannelLog:
             ours, digest = self._event(ref, decided_on + 1)
             if ours.operation == operation:
                 self._publish(ref, state)
-                return ours, self._state_at(ref, state, ours, digest)
+                after = (s for event, _, s in self._folded(ref) if event.number == ours.number)
+                return ours, state if state.last == digest else next(after)
         live = state.live
         serving = f"release {live.number} ({live.engine.short}) is live" if live else "nothing live"
         by = ""
@@ -192,16 +195,6 @@ class ChannelLog:
             f"{serving}; nothing was changed",
             hint=f"run `enginectl status {ref}`, then decide again",
         )
-
-    def _state_at(
-        self, ref: ChannelRef, state: ChannelState, event: Event, digest: Digest
-    ) -> ChannelState:
-        if state.number == event.number and state.last == digest:
-            return state
-        earlier = _empty(ref)
-        for past, past_digest in self.events(ref)[: event.number]:
-            earlier = fold(earlier, past, past_digest)
-        return earlier
 
     def _pointer(self, ref: ChannelRef) -> tuple[str | None, ChannelState]:
         """The pointer's version and state; an empty state where it is absent or damaged."""

@@ -30,9 +30,7 @@ BODY_OFFSET = len(_HEAD) + _DIGEST_LENGTH + len(_MIDDLE)
 class Value(BaseModel):
     """Frozen base for everything that crosses a boundary; unknown fields are refused."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Document(Value):

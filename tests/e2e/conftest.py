@@ -166,9 +166,12 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture
 def built(built_once: Built, tmp_path: Path) -> Built:
-    """A copy of the built project's registry that a test may move channels in."""
+    """A copy of the built project's registry that a test may move channels in.
+
+    Files are linked: a registry never writes to one it has, and neither may a test.
+    """
     project = new_project(tmp_path / "project")
-    shutil.copytree(built_once.project.registry_dir, project.registry_dir)
+    shutil.copytree(built_once.project.registry_dir, project.registry_dir, copy_function=os.link)
     return Built(project, built_once.int8, built_once.int4)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.servers.hub import Fault, HubServer, Repo
 
 from engine_pipeline.progress import Silent
 from engine_pipeline.sources import hub_cache
@@ -26,7 +27,6 @@ from engine_registry.errors import (
     NotFound,
     Unavailable,
 )
-from tests.servers.hub import Fault, HubServer, Repo
 
 TOKEN = "hf_PlantedTokenThatMustNeverBeSeen0123456789"
 FILES = {
@@ -125,9 +125,7 @@ def test_a_branch_that_moves_after_locking_changes_nothing_that_is_fetched(sourc
     assert files["model.safetensors"] == FILES["model.safetensors"]
 
 
-def test_a_hub_that_answers_an_unknown_commit_with_its_default_branch_is_refused(
-    source, repo, hub
-):
+def test_a_hub_that_answers_an_unknown_commit_with_its_default_branch_is_refused(source, repo, hub):
     hub.unfaithful = True
     with pytest.raises(IntegrityError) as caught:
         locked(source(), revision="0" * 40)
@@ -254,9 +252,7 @@ def test_a_hub_that_fails_twice_and_then_answers_is_no_failure(source, hub, repo
     assert len(hub.requests("/api/models")) == 3
 
 
-@pytest.mark.parametrize(
-    ("status", "reference"), [(429, "hub-rate-limited"), (503, "hub-failing")]
-)
+@pytest.mark.parametrize(("status", "reference"), [(429, "hub-rate-limited"), (503, "hub-failing")])
 def test_a_hub_that_keeps_failing_is_unavailable_and_safe_to_ask_again(
     source, hub, repo, status, reference
 ):
@@ -310,16 +306,15 @@ def test_a_hub_that_is_not_there_is_unavailable(tmp_path):
     assert (error.name, error.exit_code) == ("hub-unreachable", ExitCode.UNAVAILABLE)
 
 
-def test_a_download_that_stalls_goes_on_where_it_stopped(
-    source, hub, repo, tmp_path, monkeypatch
-):
+def test_a_download_that_stalls_goes_on_where_it_stopped(source, hub, repo, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 4096)
     lock = locked(source())
     hub.faults.append(Fault("truncate", "/cdn/"))
     hub.faults.append(Fault("stall", "/cdn/"))
-    assert fetched(source(), lock, tmp_path / "out")["model.safetensors"] == (
-        FILES["model.safetensors"]
+    assert (
+        fetched(source(), lock, tmp_path / "out")["model.safetensors"]
+        == (FILES["model.safetensors"])
     )
     assert any(seen.range for seen in hub.requests("/cdn/"))
 
@@ -354,15 +349,14 @@ def test_a_download_that_always_breaks_off_is_unavailable_and_leaves_nothing(
 def test_wrong_bytes_of_the_right_size_are_fetched_once_more(source, hub, repo, tmp_path):
     lock = locked(source())
     hub.faults.append(Fault("wrong", "/cdn/"))
-    assert fetched(source(), lock, tmp_path / "out")["model.safetensors"] == (
-        FILES["model.safetensors"]
+    assert (
+        fetched(source(), lock, tmp_path / "out")["model.safetensors"]
+        == (FILES["model.safetensors"])
     )
     assert len(hub.requests("/cdn/", "GET")) == 2
 
 
-def test_bytes_that_stay_wrong_are_refused_and_leave_cache_and_output(
-    source, hub, repo, tmp_path
-):
+def test_bytes_that_stay_wrong_are_refused_and_leave_cache_and_output(source, hub, repo, tmp_path):
     lock = locked(source())
     hub.faults.append(Fault("wrong", "/cdn/", times=100))
     with pytest.raises(IntegrityError) as caught:
@@ -382,8 +376,9 @@ def test_a_damaged_file_in_the_cache_is_replaced(source, hub, repo, tmp_path):
         if path.is_file() and path.read_bytes() == FILES["model.safetensors"]:
             blob = path.resolve()
     blob.write_bytes(b"W" + FILES["model.safetensors"][1:])
-    assert fetched(source(), lock, tmp_path / "again")["model.safetensors"] == (
-        FILES["model.safetensors"]
+    assert (
+        fetched(source(), lock, tmp_path / "again")["model.safetensors"]
+        == (FILES["model.safetensors"])
     )
     assert blob.read_bytes() == FILES["model.safetensors"]
 
@@ -421,9 +416,7 @@ def test_fetching_into_a_directory_again_finishes_it(source, repo, tmp_path):
 # One at a time
 
 
-def test_a_second_downloader_waits_and_then_finds_everything_cached(
-    source, hub, repo, tmp_path
-):
+def test_a_second_downloader_waits_and_then_finds_everything_cached(source, hub, repo, tmp_path):
     lock = locked(source())
     notes: list[str] = []
     waiting = threading.Event()

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.servers.hub import Fault, HubServer
 
+from engine_pipeline.progress import Silent
 from engine_pipeline.runners.protocol import parse_error
 from engine_pipeline.sources.hub import HubSource
 from engine_pipeline.sources.hub_client import HubClient
 from engine_pipeline.sources.port import Wanted
-from engine_pipeline.progress import Silent
 from engine_pipeline.spec.lock import BuildLock, LockedTokenizer
 from engine_pipeline.spec.lock_file import write_lock
 from engine_pipeline.spec.model import BuildSpec
 from engine_registry.digest import Digest
 from engine_registry.errors import EngineCIError, ExitCode
-from tests.servers.hub import Fault, HubServer
 
 TOKEN = "hf_PlantedTokenThatMustNeverBeSeen0123456789"
 FILES = {"config.json": b"{}", "model.safetensors": b"weights " * 20_000}
@@ -64,9 +64,7 @@ def lock_path(hub: HubServer, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(
-    hub: HubServer, lock_path: Path, tmp_path: Path
-) -> Callable[..., subprocess.Popen[str]]:
+def start(hub: HubServer, lock_path: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     def run(output: str = "out", part: str = "source", **env: str) -> subprocess.Popen[str]:
         (tmp_path / output).mkdir(exist_ok=True)
         return subprocess.Popen(

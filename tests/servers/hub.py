@@ -246,9 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
-    def _resolve(
-        self, kind: str, name: str, revision: str, path: str, fault: Fault | None
-    ) -> None:
+    def _resolve(self, kind: str, name: str, revision: str, path: str, fault: Fault | None) -> None:
         repo = self._repo(kind, name)
         if repo.gated and self.token is None:
             raise _Refused(

@@ -86,7 +86,7 @@ class StepCache:
         """The finished step of this key, if every file of it is as it was left."""
         try:
             return self._read(key)
-        except IntegrityError:
+        except (IntegrityError, OSError):
             return None
 
     def obtain(

@@ -7,8 +7,10 @@ says nothing of it               killed (as the kernel does when memory runs out
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,8 +19,11 @@ from engine_pipeline.runners.protocol import parse_error
 from engine_registry.errors import CouldNotJudge, EngineCIError, ExitCode, JudgedAndRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+SETTLE_S = 1.0
+_LOOK_S = 0.02
 _LOG_LINES = 20
 _LOG_BYTES = 8000
 _LINE_CHARS = 300
@@ -76,6 +81,16 @@ def ending(status: int) -> Ending:
     with suppress(ValueError):
         return Ending(words=f"crashed with {signal.Signals(number).name}", by_itself=True)
     return Ending(words=f"exited with code {status}", by_itself=True)
+
+
+async def settle(gone: Callable[[], str | None]) -> None:
+    """Return once `gone` says so, or after SETTLE_S.
+
+    To be awaited after a lost connection: a dying server drops those before its end can be seen.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while gone() is None and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_S)
 
 
 def before_it_was_ready(status: int, log_path: Path) -> DidNotLoad | CouldNotServe:

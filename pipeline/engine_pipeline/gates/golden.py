@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.ending import settle
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.report import TEXT_LIMIT_CHARS, Attempt, CaseResult
 
@@ -44,10 +45,17 @@ async def ask_suite(
 
     async def ask_on() -> None:
         for case, repeat in work:
-            why = gone()
-            attempts[case.id].append(
-                _not_asked(why) if why else await _ask(client, suite, case, repeat)
-            )
+            if (why := gone()) is not None:
+                attempts[case.id].append(_not_asked(why))
+                continue
+            reply = await _ask(client, suite, case, repeat)
+            attempt = _judged(case, reply)
+            if reply.error is not None and reply.error.lost_connection:
+                await settle(gone)
+                if (why := gone()) is not None:
+                    # What a dead server owes is told once, by its end, and not by each answer.
+                    attempt = _cut_off(attempt, why)
+            attempts[case.id].append(attempt)
             progress.update(sum(map(len, attempts.values())), total, "cases")
 
     async with asyncio.TaskGroup() as group:
@@ -56,10 +64,10 @@ async def ask_suite(
     return tuple(_result(case, attempts[case.id]) for case in suite.cases)
 
 
-async def _ask(client: ChatClient, suite: Suite, case: Case, repeat: int) -> Attempt:
+async def _ask(client: ChatClient, suite: Suite, case: Case, repeat: int) -> Reply:
     sampling = suite.sampling_of(case)
     seeded = sampling.model_copy(update={"seed": sampling.seed + repeat})
-    return _judged(case, await client.ask(case.messages, seeded))
+    return await client.ask(case.messages, seeded)
 
 
 def _judged(case: Case, reply: Reply) -> Attempt:
@@ -81,6 +89,12 @@ def _judged(case: Case, reply: Reply) -> Attempt:
         e2e_ms=round(reply.e2e_ms, 3),
         checks=checks,
         error=f"{error.name}: {error.detail}" if error else None,
+    )
+
+
+def _cut_off(attempt: Attempt, why: str) -> Attempt:
+    return attempt.model_copy(
+        update={"outcome": Outcome.ERRORED, "error": f"{attempt.error}; {why}"}
     )
 
 

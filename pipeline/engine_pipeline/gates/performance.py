@@ -6,6 +6,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from engine_pipeline.gates.ending import settle
 from engine_pipeline.gates.prompts import prompt
 from engine_pipeline.gates.reply import ErrorKind
 from engine_pipeline.gates.speed import summarise
@@ -30,6 +31,7 @@ async def measure(
     bars: PerformanceBars,
     *,
     progress: Progress,
+    gone: Callable[[], str | None],
 ) -> PerformanceResult:
     """Warm up, then send `bars.requests` requests, `bars.concurrency` of them at a time.
 
@@ -37,6 +39,7 @@ async def measure(
         client: an open client.
         bars: the load to make.
         progress: told after each measured answer.
+        gone: says why there is no server any more; waited for a little if connections were lost.
     """
     warmup = range(-bars.warmup_requests, 0)
     extra: dict[str, Any] = dict(_IGNORE_EOS)
@@ -54,6 +57,8 @@ async def measure(
         progress.update(next(finished), bars.requests, "requests")
 
     replies = await _send(client, bars, range(bars.requests), extra, tick)
+    if any(reply.error and reply.error.lost_connection for reply in replies):
+        await settle(gone)
     return summarise(replies, bars, ignores_eos=ignores_eos)
 
 

@@ -55,6 +55,11 @@ class RequestError:
         return self.kind in {ErrorKind.SERVER, ErrorKind.TRUNCATED, ErrorKind.MALFORMED}
 
     @property
+    def lost_connection(self) -> bool:
+        """Whether the server may have died over it."""
+        return self.kind in {ErrorKind.CONNECT, ErrorKind.TRUNCATED}
+
+    @property
     def name(self) -> str:
         """What it is counted as: the kind, with the status of HTTP errors."""
         return f"{self.kind}-{self.status}" if self.status is not None else str(self.kind)

@@ -31,7 +31,7 @@ from engine_pipeline.gates.report import Finding, LoadResult, Report, listing
 from engine_pipeline.gates.scratch import scratch
 from engine_pipeline.gates.server import serving
 from engine_registry.documents import canonical_json
-from engine_registry.errors import InvalidInput
+from engine_registry.errors import InvalidInput, NotFound
 from engine_registry.manifest import REPORT_ARTIFACT
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _examine(
     progress.phase("load")
     try:
         facts = backend.inspect(engine_dir)
-    except InvalidInput as error:
+    except (InvalidInput, NotFound) as error:
         return _not_loaded(Outcome.FAILED, error.message)
     command = backend.serve(facts, runtime_config)
     try:
@@ -189,24 +189,27 @@ def _not_loaded(outcome: Outcome, reason: str, log: tuple[str, ...] = ()) -> _Ex
 
 
 async def _ask(server: Server, policy: GatePolicy, suite: Suite, progress: Progress) -> _Examined:
+
+    def gone() -> str | None:
+        ended = server.ended()
+        return None if ended is None else f"the server {ended.words}"
+
     progress.phase("golden", f"suite {suite.name}, {len(suite.cases)} cases")
     performance: PerformanceResult | None = None
     async with ChatClient(server.endpoint, timeout_s=policy.timeout_s) as client:
         cases = await ask_suite(
-            client,
-            suite,
-            concurrency=policy.concurrency,
-            progress=progress,
-            gone=lambda: _how_it_ended(server),
+            client, suite, concurrency=policy.concurrency, progress=progress, gone=gone
         )
         if policy.performance is None:
             speed: tuple[Finding, ...] = _no_speed("the policy asks for none")
-        elif (how := _how_it_ended(server)) is not None:
+        elif (how := gone()) is not None:
             speed = _no_speed(f"not measured: {how}")
         else:
             progress.phase("speed", f"{policy.performance.requests} requests")
-            performance = await measure(client, policy.performance, progress=progress)
+            performance = await measure(client, policy.performance, progress=progress, gone=gone)
             speed = judge_performance(performance, policy.performance)
+            if (how := gone()) is not None:
+                speed = _no_speed(f"not judged: {how}")
     load = _load(server)
     return _Examined(
         load=load,
@@ -218,11 +221,6 @@ async def _ask(server: Server, policy: GatePolicy, suite: Suite, progress: Progr
         cases=cases,
         performance=performance,
     )
-
-
-def _how_it_ended(server: Server) -> str | None:
-    ending = server.ended()
-    return None if ending is None else f"the server {ending.words}"
 
 
 def _load(server: Server) -> LoadResult:

@@ -68,8 +68,6 @@ def main(arguments: list[str]) -> int:
     _die_with_parent(signal.SIGUSR1)
     started = time.monotonic()
     child = _start(options.argv)
-    if child is None:
-        return _NO_SUCH_COMMAND
     _watch(child, parent, options.grace_s, wake)
     # What the command started and left behind is still in its group, which cannot be another's
     # before the command is reaped.
@@ -132,11 +130,16 @@ def _die_with_parent(number: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
-def _start(argv: list[str]) -> int | None:
-    """Start the command in its own session; None, and a line on standard error, if it cannot."""
+def _start(argv: list[str]) -> int:
+    """Start the command in its own session; if that fails, the child says so: 126 or 127."""
     guard = os.getpid()
+    set_up, tell = os.pipe()
     child = os.fork()
     if child:
+        os.close(tell)
+        # Ends when the command has begun or failed to: before that it has no session to signal.
+        os.read(set_up, 1)
+        os.close(set_up)
         return child
     status = _CANNOT_RUN
     try:

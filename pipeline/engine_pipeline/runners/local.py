@@ -94,14 +94,12 @@ class LocalRunner:
         )
         secrets = secrets_of({name: environment.get(name, "") for name in step.env})
         with process, paths.log.open("wb") as stream:
-            log = StepLog(stream, secrets)
+            log = StepLog(stream)
             try:
-                error = self._follow(step, process, log, progress)
+                error = self._follow(step, process, secrets, log, progress)
             finally:
                 _stop(process)
         wall_s = time.monotonic() - started
-        if error is not None:
-            error.message = without_secrets(error.message, secrets)
         return _Ending(
             status=process.returncode,
             wall_s=round(wall_s, 3),
@@ -111,7 +109,12 @@ class LocalRunner:
         )
 
     def _follow(
-        self, step: Step, process: subprocess.Popen[bytes], log: StepLog, progress: Progress
+        self,
+        step: Step,
+        process: subprocess.Popen[bytes],
+        secrets: tuple[str, ...],
+        log: StepLog,
+        progress: Progress,
     ) -> EngineCIError | None:
         """Relay what the process says until it ends; the error it ended with, if it said one."""
         error: EngineCIError | None = None
@@ -126,7 +129,8 @@ class LocalRunner:
                 for key, _ in ready:
                     heard = time.monotonic()
                     piece = os.read(key.fd, _READ_BYTES)
-                    for line in key.data.feed(piece):
+                    for text in key.data.feed(piece):
+                        line = without_secrets(text, secrets)
                         if key.fileobj is process.stdout and relay(line, progress):
                             continue
                         found = parse_error(line) if key.fileobj is process.stderr else None

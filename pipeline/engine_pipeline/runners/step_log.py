@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, BinaryIO
 
-from engine_pipeline.runners.environment import without_secrets
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -39,18 +37,15 @@ class StepLog:
 
     Args:
         stream: open for writing; the caller closes it.
-        secrets: values to hide.
     """
 
-    def __init__(self, stream: BinaryIO, secrets: tuple[str, ...]) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._secrets = secrets
         self._left = _LOG_LIMIT_BYTES
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
 
     def add(self, line: str) -> None:
         """Keep one line."""
-        line = without_secrets(line, self._secrets)
         self._tail.append(line)
         data = line.encode() + b"\n"
         if self._left <= 0:

@@ -53,7 +53,7 @@ def read_lock(path: Path) -> BuildLock:
     except OSError as error:
         raise _invalid(path, f"cannot be read: {error.strerror}") from error
     try:
-        return BuildLock.model_validate_json(data)
+        return BuildLock.model_validate_json(data, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -51,7 +53,11 @@ def suite(*cases: dict[str, Any]) -> Suite:
 
 
 def ask(
-    asked: Suite, *, concurrency: int = 1, gone_after: int = 10**6, **behaviour: Any
+    asked: Suite,
+    *,
+    concurrency: int = 1,
+    gone: Callable[[], str | None] = lambda: None,
+    **behaviour: Any,
 ) -> tuple[tuple[CaseResult, ...], ChatServer, Recording]:
     server, progress = ChatServer(Behaviour(**behaviour)), Recording()
 
@@ -65,7 +71,7 @@ def ask(
                 asked,
                 concurrency=concurrency,
                 progress=progress,
-                gone=lambda: "the server is gone" if len(server.truths) >= gone_after else None,
+                gone=gone,
             )
 
     return asyncio.run(act()), server, progress
@@ -134,10 +140,20 @@ def test_an_engine_that_answers_badly_fails_and_one_that_was_not_reached_is_erro
 
 def test_nothing_more_is_asked_once_the_server_is_gone():
     asked = suite(*[case(f"c{n}") for n in range(4)])
-    results, server, _ = ask(asked, gone_after=2, answer="Paris")
+    looks = chain([None] * 2, repeat("the server is gone"))
+    results, server, _ = ask(asked, gone=lambda: next(looks), answer="Paris")
     assert [r.outcome for r in results] == [Outcome.PASSED] * 2 + [Outcome.ERRORED] * 2
     assert results[3].attempts[0].error == "not asked: the server is gone"
     assert len(server.truths) == 2
+
+
+def test_after_a_lost_connection_the_end_of_the_server_is_waited_for():
+    looks = chain([None] * 4, repeat("the server crashed"))
+    asked = suite(case("a"), case("b"))
+    results, server, _ = ask(asked, gone=lambda: next(looks), close_after=0)
+    assert [r.outcome for r in results] == [Outcome.ERRORED] * 2
+    assert (results[0].attempts[0].error or "").endswith("; the server crashed")
+    assert len(server.truths) == 1
 
 
 def test_a_long_answer_is_judged_whole_and_kept_in_part():

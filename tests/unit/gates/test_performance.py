@@ -33,7 +33,7 @@ def load(
             server.listening() as url,
             ChatClient(Endpoint(base_url=url, model="m"), timeout_s=5) as client,
         ):
-            return await measure(client, bars, progress=Silent())
+            return await measure(client, bars, progress=Silent(), gone=lambda: None)
 
     return asyncio.run(act()), server
 

@@ -47,26 +47,32 @@ def start(argv, *, write=None, report=None, grace_s=guard.GRACE_S, **options):
     )
 
 
-# Holds the pipe, says so, and waits for ever; `sh` does too, with a child of its own. The guard
-# closes no descriptors: what it inherits beyond the three, its command inherits.
+def finish(process):
+    """What it wrote; the life line stays open, unlike with `communicate`."""
+    written = process.stdout.read(), process.stderr.read()
+    process.wait(LIMIT_S)
+    return written
+
+
+# A command with a child of its own, which both inherit the pipe and wait for ever.
 HOLD = ["/bin/sh", "-c", "sleep 1000 & echo up; wait"]
 
 
 def test_output_and_status_pass_through():
     process = start(["/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
-    out, err = process.communicate(timeout=LIMIT_S)
+    out, err = finish(process)
     assert (out, err, process.returncode) == (b"out\n", b"err\n", 7)
 
 
 def test_a_command_ended_by_a_signal_gives_128_and_its_number():
     process = start(["/bin/sh", "-c", "kill -9 $$"])
-    process.communicate(timeout=LIMIT_S)
+    finish(process)
     assert process.returncode == 137
 
 
 def test_a_command_that_does_not_exist_gives_127_and_says_so():
     process = start(["/no/such/command"])
-    _, err = process.communicate(timeout=LIMIT_S)
+    _, err = finish(process)
     assert process.returncode == 127
     assert b"/no/such/command: No such file" in err
 
@@ -74,20 +80,20 @@ def test_a_command_that_does_not_exist_gives_127_and_says_so():
 def test_a_command_that_may_not_run_gives_126(tmp_path):
     (tmp_path / "plain").write_text("no program")
     process = start([str(tmp_path / "plain")])
-    process.communicate(timeout=LIMIT_S)
+    finish(process)
     assert process.returncode == 126
 
 
 def test_the_command_has_nothing_to_read():
     process = start(["/bin/cat"])
-    out, _ = process.communicate(timeout=LIMIT_S)
+    out, _ = finish(process)
     assert (out, process.returncode) == (b"", 0)
 
 
 def test_the_report_has_time_and_peak_memory(tmp_path):
     program = "b = bytearray(80_000_000); b[::4096] = b'x' * len(b[::4096])"
     process = start([sys.executable, "-S", "-c", program], report=tmp_path / "report.json")
-    process.communicate(timeout=LIMIT_S)
+    finish(process)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["exit_code"] == 0
     assert report["signal"] is None
@@ -97,7 +103,7 @@ def test_the_report_has_time_and_peak_memory(tmp_path):
 
 def test_the_report_names_the_signal(tmp_path):
     process = start(["/bin/sh", "-c", "kill -9 $$"], report=tmp_path / "report.json")
-    process.communicate(timeout=LIMIT_S)
+    finish(process)
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["exit_code"], report["signal"]) == (None, 9)
 
@@ -179,14 +185,13 @@ def test_killing_the_parent_with_kill_9_leaves_no_orphan(alive_pipe, stdin):
 def test_the_end_of_the_thread_that_started_it_does_not_end_the_command():
     started = []
     thread = threading.Thread(
-        target=lambda: started.append(start(["/bin/sh", "-c", "echo up; read line; sleep 0.2"]))
+        target=lambda: started.append(start(["/bin/sh", "-c", "echo up; sleep 0.2; echo end"]))
     )
     thread.start()
     thread.join()
     process = started[0]
-    out, _ = process.communicate(timeout=LIMIT_S)
-    assert out == b"up\n"
-    assert process.returncode == 0
+    assert process.stdout.read() == b"up\nend\n"
+    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["--"], ["--colour", "red", "--", "/bin/true"]])

@@ -166,8 +166,10 @@ FIELDS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.dictionaries(st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(FIELDS), JSON)))
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(FIELDS), JSON))
+)
 @example({"backend": {"options": {"": {}}}})
 @example({"model": {"files": [None]}, "serving": {"\x00": 1}})
 def test_any_value_is_a_spec_or_refused_with_a_place(
@@ -181,7 +183,7 @@ def test_any_value_is_a_spec_or_refused_with_a_place(
     assert caught.value.message.startswith(f"{path}:1: ")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.integers(0, len(TEXT)),
     st.integers(0, 12),
@@ -192,8 +194,11 @@ def test_a_damaged_spec_is_a_spec_or_refused_and_nothing_else(
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "spec.yaml"
     path.write_text(TEXT[:at] + put + TEXT[at + cut :])
+    refused = None
     try:
         assert isinstance(load_spec(path), BuildSpec)
     except InvalidInput as error:
-        assert error.name == "spec-invalid"
-        assert error.message.startswith(f"{path}:")
+        refused = error
+    if refused is not None:
+        assert refused.name == "spec-invalid"
+        assert refused.message.startswith(f"{path}:")

@@ -256,7 +256,12 @@ def test_a_valid_file_becomes_the_model(tmp_path: Path) -> None:
             "unknown key; did you mean radius? (known keys: kind, radius)",
         ),
         ("title: x\nshapes:\n- kind: box\n  sides: [1]", 4, "shapes.0.sides", "a list of at least"),
-        ("title: x\nshapes:\n- kind: box\n  sides:\n  - 1\n  - a", 6, "shapes.0.sides.1", "integer"),
+        (
+            "title: x\nshapes:\n- kind: box\n  sides:\n  - 1\n  - a",
+            6,
+            "shapes.0.sides.1",
+            "integer",
+        ),
         ("title: x\nsizes: {a: x}", 2, "sizes.a", 'found "x", want an integer or true or false'),
         ("[]", 1, "", "found an empty list, want a mapping"),
         ("7", 1, "", "found 7, want a mapping"),
@@ -298,9 +303,23 @@ def test_what_was_found_is_shown_in_one_short_line(tmp_path: Path) -> None:
 
 
 YAML_BITS = st.sampled_from(
-    ["a", ":", " ", "\n", "-", "[", "]", "{", "}", ",", "&a", "*a", "!", "|", ">", "'", '"', "#"]
-    + ["?", "%", "@", "`", "<<", "---", "...", "\t", "0x", "1e9", ".inf", "~", "é", "\x85", "\\"]
+    [
+        *("a", ":", " ", "\n", "-", "[", "]", "{", "}", ",", "&a", "*a", "!", "|", ">", "'", '"'),
+        *("#", "?", "%", "@", "`", "<<", "---", "...", "\t", "0x", "1e9", ".inf", "~", "é"),
+        *("\x85", "\\"),
+    ]
 )
+
+
+def read_or_refusal(data: bytes) -> str:
+    """What came of reading: the refusal's message, or a dash."""
+    try:
+        value, lines = parse_yaml(data, "f.yaml")
+    except InvalidInput as error:
+        return error.message
+    assert () in lines
+    assert value is None or isinstance(value, dict | list | str | int | float)
+    return "f.yaml:-"
 
 
 @settings(max_examples=300, deadline=None)
@@ -312,20 +331,11 @@ YAML_BITS = st.sampled_from(
 @example("- - -\n -")
 @example("'\\\ud800'".encode("utf-8", "replace").decode())
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
-    try:
-        value, lines = parse_yaml(text.encode("utf-8", "surrogatepass"), "f.yaml")
-    except InvalidInput as error:
-        assert error.message.startswith("f.yaml:")
-        assert error.hint
-    else:
-        assert () in lines
-        assert value is None or isinstance(value, dict | list | str | int | float)
+    data = text.encode("utf-8", "surrogatepass")
+    assert read_or_refusal(data).startswith("f.yaml:")
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
-    try:
-        parse_yaml(data, "f.yaml")
-    except InvalidInput as error:
-        assert error.message.startswith("f.yaml:")
+    assert read_or_refusal(data).startswith("f.yaml:")

@@ -41,6 +41,7 @@ class Behaviour:
         close_after: the connection is closed after so many tokens, without an end.
         error_after: an error event is sent after so many tokens, then the stream ends.
         exit_after: the process exits with code 70 after so many tokens.
+        kill_after: the process kills itself, as if from outside, after so many tokens.
         promised_bytes: a length of the body to announce, whatever is sent.
         raw: sent as the body instead of any of the above.
         refused_field: a request with this field is answered 400.
@@ -59,6 +60,7 @@ class Behaviour:
     close_after: int | None = None
     error_after: int | None = None
     exit_after: int | None = None
+    kill_after: int | None = None
     promised_bytes: int | None = None
     raw: str | None = None
     refused_field: str | None = None
@@ -151,6 +153,8 @@ class ChatServer:
             if at == behaviour.exit_after:
                 await writer.drain()
                 os._exit(70)
+            if at == behaviour.kill_after:
+                os.kill(os.getpid(), signal.SIGKILL)
             if at == behaviour.error_after:
                 _event(writer, {"error": {"code": 500, "message": "out of slots"}})
                 return

@@ -1,0 +1,185 @@
+"""Taking a 4 GB engine into a registry costs little more than hashing it.
+
+The whole act, `Engines.put_engine`: files, manifest, provenance, lock, record and key link, all
+durable on return. Once as one file, once as eight. GIVEN: the files are a build's own output and
+may be hard-linked; KEPT: the caller keeps using them, so the registry takes its own copy.
+
+Peers, in the same run, with as many files at a time as the registry takes (one per core):
+
+    hashing alone    the faster of hashlib (1 MiB `readinto`) and `openssl dgst -sha256`: no store
+                     that names bytes by their SHA-256 can be faster than this
+    openssl + cp     `openssl dgst -sha256`, then `cp`; with `sync` of the copy, which the registry
+                     does too, and without
+    dvc add          DVC's own command, on a new repository with an empty state; by copy, its
+                     default, and by hard link; it hashes with MD5 and syncs nothing
+
+Source files are in the page cache, and on disk unless the row says otherwise, before each run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import measure
+from engine_registry.digest import READ_SIZE_BYTES, Digest
+from engine_registry.engines import BuildFacts, EngineDraft, EngineFile
+from engine_registry.record import Actor, Platform
+from engine_registry.registry import open_registry
+from engine_registry.store import Ownership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CORES = len(os.sched_getaffinity(0))
+HASHLIB, OPENSSL = "hashlib", "openssl dgst"
+COPY_SYNCED = "openssl dgst + cp + sync"
+DVC_COPY, DVC_LINK = "dvc add, copy", "dvc add, hard link"
+
+
+def main() -> None:
+    options = measure.arguments(__doc__, gb=(4.0, "size of the engine"), repeats=(5, "rounds"))
+    size_gb, repeats = (0.25, 2) if options.quick else (options.gb, options.repeats)
+    with measure.bench(__doc__, options.dir) as scratch:
+        for count in (1, 8):
+            _compare(scratch, count, size_gb, repeats)
+
+
+def _compare(scratch: Path, count: int, size_gb: float, repeats: int) -> None:
+    sources = _write_sources(scratch / "build", count, size_gb)
+    work = scratch / "work"
+    fresh = [work / "build" / path.name for path in sources]
+
+    def case(name: str, run: Callable[[], object], *prepare: Callable[[], object]) -> measure.Case:
+        def before() -> None:
+            work.mkdir()
+            os.sync()  # what earlier runs left to be written is not this one's to wait for
+            for step in prepare:
+                step()
+
+        return measure.Case(name=name, run=run, before=before, after=lambda: measure.remove(work))
+
+    cases = [
+        case(HASHLIB, lambda: _each(_hash, sources)),
+        case(OPENSSL, lambda: _each(_openssl, sources)),
+        case("registry, GIVEN", lambda: _put(work, sources, Ownership.GIVEN)),
+        case(
+            "registry, GIVEN, not yet on disk",
+            lambda: _put(work, fresh, Ownership.GIVEN),
+            lambda: _write_sources(work / "build", count, size_gb, sync=False),
+        ),
+        case("registry, KEPT", lambda: _put(work, sources, Ownership.KEPT)),
+        case("openssl dgst + cp", lambda: _each(lambda p: _copy(p, work, sync=False), sources)),
+        case(COPY_SYNCED, lambda: _each(lambda p: _copy(p, work, sync=True), sources)),
+    ]
+    if dvc := measure.peer("dvc"):
+        for name, link in ((DVC_COPY, "copy"), (DVC_LINK, "hardlink")):
+            cases.append(
+                case(
+                    name,
+                    lambda: _dvc(dvc, work, "add", "--quiet", *(p.name for p in sources)),
+                    lambda link=link: _dvc_repository(dvc, work, sources, link),
+                )
+            )
+    samples = measure.interleaved(cases, repeats)
+    fastest = min((HASHLIB, OPENSSL), key=lambda name: sorted(samples[name])[repeats // 2])
+    table = measure.Table(
+        title=f"{size_gb:g} GB in {count} {'file' if count == 1 else 'files'}, "
+        f"{min(count, CORES)} at a time",
+        peers={f"hashing alone ({fastest})": fastest, "openssl + cp": COPY_SYNCED, "dvc": DVC_COPY},
+        amount_gb=size_gb,
+    )
+    table.add(samples)
+    table.print()
+    measure.remove(scratch / "build")
+
+
+def _write_sources(folder: Path, count: int, size_gb: float, *, sync: bool = True) -> list[Path]:
+    folder.mkdir()
+    piece = os.urandom(1 << 24)
+    paths = [folder / f"model-{number}.gguf" for number in range(count)]
+    for number, path in enumerate(paths):
+        left = int(size_gb * 1e9) // count
+        with path.open("wb", buffering=0) as stream:
+            stream.write(number.to_bytes(8))  # no two files are equal
+            left -= 8
+            while left > 0:
+                left -= stream.write(piece[: min(left, len(piece))])
+    if sync:
+        os.sync()
+    return paths
+
+
+def _each(act: Callable[[Path], object], paths: list[Path]) -> None:
+    with ThreadPoolExecutor(min(CORES, len(paths))) as pool:
+        list(pool.map(act, paths))
+
+
+def _hash(path: Path) -> str:
+    state = hashlib.sha256()
+    buffer = memoryview(bytearray(READ_SIZE_BYTES))
+    with path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            state.update(buffer[:count])
+    return state.hexdigest()
+
+
+def _openssl(path: Path) -> None:
+    subprocess.run(["openssl", "dgst", "-sha256", path], check=True, stdout=subprocess.DEVNULL)
+
+
+def _copy(path: Path, folder: Path, *, sync: bool) -> None:
+    _openssl(path)
+    subprocess.run(["cp", path, folder], check=True)
+    if sync:
+        subprocess.run(["sync", folder / path.name], check=True)
+
+
+def _put(work: Path, sources: list[Path], ownership: Ownership) -> None:
+    draft = EngineDraft(
+        files={path.name: EngineFile(path=path) for path in sources},
+        ownership=ownership,
+        descriptor={"name": "bench"},
+        config={"precision": "int8"},
+        facts=BuildFacts(
+            build_key=Digest.of(b"bench"),
+            spec="bench",
+            model="bench",
+            target="cpu",
+            kind="llama-cpp",
+            precision="int8",
+            platform=Platform(sku="cpu"),
+            built_by=Actor(name="bench", proved_by="claimed"),
+            built_at=datetime.now(UTC),
+        ),
+        provenance=lambda engine: str(engine).encode(),
+        lock=b"{}",
+    )
+    open_registry(f"file://{work / 'registry'}").engines.put_engine(draft)
+
+
+def _dvc_repository(dvc: Path, work: Path, sources: list[Path], link: str) -> None:
+    _dvc(dvc, work, "init", "--quiet", "--no-scm")
+    _dvc(dvc, work, "config", "core.check_update", "false")
+    _dvc(dvc, work, "config", "cache.type", link)
+    for path in sources:
+        # A name of its own for the same bytes: DVC moves it into its cache.
+        os.link(path, work / path.name)
+
+
+def _dvc(dvc: Path, work: Path, *arguments: str) -> None:
+    # DVC remembers digests by inode outside the repository; here each run starts without memory.
+    measure.command(dvc, *arguments, cwd=work, env={"DVC_SITE_CACHE_DIR": str(work / "site")})
+
+
+if __name__ == "__main__":
+    if shutil.which("openssl") is None:
+        print("no openssl program: its rows need it; `apt-get install openssl`")
+    else:
+        main()

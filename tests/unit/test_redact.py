@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from engine_pipeline.redact import redact
+
+TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"token {TOKEN} is bad", "token *** is bad"),
+        (f"https://user:{TOKEN}@hub.example/x", "https://***@hub.example/x"),
+        ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer ***"),
+        (
+            "GET https://cdn.example/a?X-Signature=abc&b=1 failed",
+            "GET https://cdn.example/a?*** failed",
+        ),
+        ("s3://key:secret@bucket/x", "s3://***@bucket/x"),
+        ("nothing to hide in hf://org/model", "nothing to hide in hf://org/model"),
+        ("a token is not set", "a token is not set"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked_and_the_rest_stays(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+def test_a_known_secret_is_masked_whatever_it_looks_like() -> None:
+    assert redact("the word is swordfish", "swordfish", None, "") == "the word is ***"
