@@ -1,4 +1,4 @@
-"""The shape of the code, kept true: who may import whom, where each library lives, how big is big."""
+"""The shape of the code: who may import whom, where each library lives, how big is big."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_only_wiring_picks_a_backend_a_runner_or_a_source():
     allowed = (
         "engine_pipeline.cli.wiring",
         "engine_pipeline.cli.commands.doctor",
-        "engine_pipeline.sources.schemes",  # the table of source schemes, for the fetch step's process
+        "engine_pipeline.sources.schemes",  # which adapter serves which kind of source URI
         "engine_registry.urls",
         "engine_registry.testing",
     )

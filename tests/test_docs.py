@@ -36,7 +36,7 @@ def commands_in(text: str) -> list[str]:
 
 def check_command(line: str) -> None:
     """Parse one command line with the real command's options, without running it."""
-    words = shlex.split(line.split(" # ")[0].split(" | ")[0].split(" > ")[0])[1:]
+    words = shlex.split(re.split(r" [#|>] ", line, maxsplit=1)[0])[1:]
     if words[0].startswith("-"):
         return
     command = app.get_command(click.Context(app), words[0])
@@ -85,7 +85,13 @@ def help_of(command: str) -> str:
     """What `enginectl … --help` prints at 100 columns."""
     words = command.removesuffix("--help").split()[1:]
     found: click.Command = app
-    context = click.Context(app, info_name="enginectl", terminal_width=100, max_content_width=100)
+    context = click.Context(
+        app,
+        info_name="enginectl",
+        terminal_width=100,
+        max_content_width=100,
+        help_option_names=["-h", "--help"],
+    )
     for word in words:
         child = app.get_command(context, word)
         assert child is not None

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-import engine_registry.errors as errors
+from engine_registry import errors
 from engine_registry.errors import EngineCIError, ExitCode
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""How a long act tells what it is doing: the port that the terminal, CI logs and tests implement."""
+"""How a long act tells what it is doing: the port that terminal, CI logs and tests implement."""
 
 from __future__ import annotations
 

@@ -104,9 +104,9 @@ def _check_blob(blobs: BlobStore, digest: Digest, meter: _Meter) -> Mismatch | N
     name = layout.blob(digest)
     try:
         found, size_bytes = _hash(blobs, digest, meter)
-    except (EngineCIError, OSError) as error:  # a disk that fails while the stream is read
+    except EngineCIError as error:
         return Mismatch(
-            name=name, kind=MismatchKind.UNREADABLE, expected=str(digest), found=str(error)
+            name=name, kind=MismatchKind.UNREADABLE, expected=str(digest), found=error.message
         )
     if found == digest:
         return None

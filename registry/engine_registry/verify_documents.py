@@ -192,7 +192,7 @@ class DocumentChecks:
                     expected=f"manifest {digest}",
                     found=error.message,
                 )
-            except (EngineCIError, OSError):
+            except EngineCIError:
                 pass  # reported where its bytes are hashed
         self._manifests[digest] = manifest
         if manifest is not None:
@@ -224,6 +224,14 @@ class DocumentChecks:
                 with self._blobs.open(digest) as stream:  # stored after the listing was taken
                     self._sizes[digest] = len(stream.read())
             except NotFound:
+                return None
+            except EngineCIError as error:
+                self._findings.add(
+                    layout.blob(digest),
+                    MismatchKind.UNREADABLE,
+                    expected=str(digest),
+                    found=error.message,
+                )
                 return None
         return self._sizes[digest]
 

@@ -130,7 +130,8 @@ def new_project(root: Path) -> Project:
     for lock in (root / SPECS).glob("*.lock.json"):
         lock.write_text(lock.read_text().replace("smollm2-core", "short"))
     (root / "channels.yaml").write_text(CHANNELS)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("ENGINECTL_", "GITHUB_", "HF_"))}
+    foreign = ("ENGINECTL_", "GITHUB_", "HF_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     env |= {
         "ENGINECTL_REGISTRY": f"file://{root}/engines",
         "ENGINECTL_CACHE": str(root / "cache"),
@@ -181,9 +182,10 @@ def served_processes(root: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                raw = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
+            words = raw.replace(b"\0", b" ").decode(errors="replace")
             if str(root) in words and "pytest" not in words:
                 found.append(words)
     return found

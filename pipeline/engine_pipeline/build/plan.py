@@ -34,7 +34,7 @@ class Step(Value):
         inputs: names of earlier steps whose output this one reads.
         env: names of environment variables that are passed on; values never enter the plan.
         image: digest-pinned image for runners that use containers.
-        outputs: files that must exist, non-empty, in the output directory afterwards, and no others.
+        outputs: files that must exist, non-empty, in the output directory afterwards; no others.
         network: whether the step may reach the network; only fetching does.
         disk_bytes: expected size of the output.
         ram_bytes: expected peak of host memory.

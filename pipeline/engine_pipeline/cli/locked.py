@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.spec.compare import Moved
     from engine_pipeline.spec.lock import BuildLock

@@ -302,6 +302,14 @@ def test_adding_the_good_bytes_again_heals_a_damaged_blob(
     on_disk.stores.blobs.check(stored.digest, stored.size_bytes, Depth.FULL)
 
 
+def test_adding_good_bytes_again_heals_a_damaged_blob(
+    on_disk: Registry, stored: StoredBlob, blob: Path, source: Path
+) -> None:
+    _flip(blob)
+    assert on_disk.stores.blobs.add_bytes(source.read_bytes()) == stored
+    on_disk.stores.blobs.check(stored.digest, stored.size_bytes, Depth.FULL)
+
+
 def test_adding_again_a_given_file_that_is_the_blob_keeps_it_and_its_stamp(
     on_disk: Registry, source: Path, hashed: list[int]
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from engine_registry import layout
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, canonical_json, seal
-from engine_registry.errors import NotFound
+from engine_registry.errors import NotFound, Unavailable
 from engine_registry.events import ChannelState
 from engine_registry.manifest import REPORT_ARTIFACT
 from engine_registry.mismatch import Mismatch, MismatchKind, VerifyReport
@@ -276,18 +276,29 @@ def test_another_kind_of_document_in_place_is_reported(filled: Registry, root: P
 
 
 def test_a_file_that_cannot_be_read_is_unreadable_and_not_called_damaged(
-    filled: Registry, monkeypatch: pytest.MonkeyPatch
+    filled: Registry, root: Path
 ) -> None:
-    digest = filled.engines.engine(next(filled.engines.all_engines())).manifest.layers[0].digest
-    real = filled.stores.blobs.open
+    layer = filled.engines.engine(next(filled.engines.all_engines())).manifest.layers[0]
+    path = root / layout.blob(layer.digest)
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # opens well, and fails like a broken disk when read
+    found = [m for m in verify(filled).mismatches if m.kind is not MismatchKind.INCONSISTENT]
+    assert [(m.name, m.kind) for m in found] == [
+        (layout.blob(layer.digest), MismatchKind.UNREADABLE)
+    ]
+    assert "Input/output error" in found[0].found
+    with pytest.raises(Unavailable):
+        filled.engines.read_blob(layer.digest)
 
-    def failing(asked: Digest):
-        if asked == digest:
-            raise OSError(5, "Input/output error")
-        return real(asked)
 
-    monkeypatch.setattr(filled.stores.blobs, "open", failing)
-    assert only(verify(filled)).kind is MismatchKind.UNREADABLE
+def test_a_directory_in_place_of_a_blob_does_not_end_the_verification(
+    filled: Registry, root: Path
+) -> None:
+    layer = filled.engines.engine(next(filled.engines.all_engines())).manifest.layers[0]
+    path = root / layout.blob(layer.digest)
+    path.unlink()
+    path.mkdir()
+    assert {m.name for m in verify(filled).mismatches} == {layout.blob(layer.digest)}
 
 
 def test_what_is_stored_while_a_verification_runs_is_not_called_missing(

@@ -41,13 +41,11 @@ def convert(source: Path, output: Path, progress: Progress) -> None:
     if ggufs:
         from engine_pipeline.backends.llama_cpp.from_gguf import convert_gguf
 
-        progress.phase("convert", f"{ggufs[0].name} → F16 GGUF")
         convert_gguf(ggufs[0], read_header(ggufs[0]), output, progress)
         return
     if (source / "config.json").is_file():
         from engine_pipeline.backends.llama_cpp.from_checkpoint import convert_checkpoint
 
-        progress.phase("convert", "safetensors → F16 GGUF")
         convert_checkpoint(source, output, progress)
         return
     raise InvalidInput(

@@ -57,7 +57,6 @@ def quantise(
     Raises:
         InvalidInput: a matrix would fall back to a type that is not allowed; nothing is written.
     """
-    progress.phase("quantise", f"F16 → {recipe.name}")
     header = read_header(source)
     choices = types_for(recipe, header)
     for found in fallbacks(choices.values()):

@@ -82,9 +82,7 @@ def _policies(shell: Shell) -> Ability:
     try:
         gates = ", ".join(shell.policies.gates)
     except EngineCIError as error:
-        return Ability(
-            name="policies", state=State.NOT_NOW, reason=error.message, hint=error.hint
-        )
+        return Ability(name="policies", state=State.NOT_NOW, reason=error.message, hint=error.hint)
     return Ability(
         name="policies", state=State.USABLE, reason=f"{shell.channels_file}: gates {gates}"
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import stat as modes
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -30,7 +32,8 @@ from engine_registry.store import Depth, Ownership, StoredBlob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from _typeshed import WriteableBuffer
 
 # Another file system, a file of somebody else's, too many links, no links at all: copy instead.
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -74,7 +77,7 @@ class FileBlobs:
         self._root.require()
         with reading(self._root.path, f"open blob {digest}"):
             try:
-                return cast("BinaryIO", self._path(digest).open("rb", buffering=0))
+                return cast("BinaryIO", _BlobFile(self._path(digest)))
             except FileNotFoundError:
                 raise _missing(digest) from None
 
@@ -202,6 +205,22 @@ class FileBlobs:
         if self._stamps.vouches(digest, before):
             self._stamps.write(digest, os.fstat(source))
         return True
+
+
+class _BlobFile(io.FileIO):
+    """An open blob; a disk that fails under it is `Unavailable`, as everywhere."""
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        with reading(Path(str(self.name)), "read it"):
+            return super().readinto(buffer) or 0
+
+    def readall(self) -> bytes:
+        with reading(Path(str(self.name)), "read it"):
+            return super().readall() or b""
+
+    def read(self, size: int | None = -1) -> bytes:
+        with reading(Path(str(self.name)), "read it"):
+            return super().read(size) or b""
 
 
 @contextmanager
