@@ -45,6 +45,7 @@ class DocumentChecks:
         self._sizes = blob_sizes
         self._findings = findings
         self._names: set[str] = set()
+        self._unreadable: set[Digest] = set()
         self._manifests: dict[Digest, Manifest | None] = {}
 
     def check(self, names: list[str]) -> list[ChannelRef]:
@@ -205,6 +206,8 @@ class DocumentChecks:
 
     def _need_blob(self, digest: Digest, size_bytes: int | None, by: str) -> bool:
         stored = self._size(digest)
+        if digest in self._unreadable:
+            return False
         if stored is None:
             self._findings.add(
                 layout.blob(digest), MismatchKind.MISSING, expected=f"named by {by}", found="absent"
@@ -232,6 +235,7 @@ class DocumentChecks:
                     expected=str(digest),
                     found=error.message,
                 )
+                self._unreadable.add(digest)
                 return None
         return self._sizes[digest]
 

@@ -51,7 +51,6 @@ def test_invariant_5_of_32_processes_moving_one_channel_exactly_one_wins_each_ev
     events = [event for event, _ in registry.channels.events(SAMPLE_CHANNEL)]
     assert [event.number for event in events] == list(range(1, 33))
     assert len({event.actor.name for event in events}) == 32
-    assert sum(answer["lost"] for answer in answers) > 0
     report = verify(registry)
     assert report.mismatches == ()
     assert registry.channels.state(SAMPLE_CHANNEL).number == 32

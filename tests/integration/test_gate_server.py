@@ -146,6 +146,16 @@ def test_a_port_that_is_taken_twice_is_no_verdict_on_the_engine(tmp_path, monkey
     assert caught.value.name == "port-taken"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reservations are a Linux thing")
+def test_two_gates_never_get_the_same_port(monkeypatch):
+    picks = iter([40001, 40001, 40001, 40002, 40001])
+    monkeypatch.setattr(servers, "_free_port", lambda: next(picks))
+    with servers._reserved_port() as first, servers._reserved_port() as second:
+        assert (first, second) == (40001, 40002)
+    with servers._reserved_port() as again:
+        assert again == 40001
+
+
 def test_the_end_of_a_server_is_seen_and_named(tmp_path):
     with run(tmp_path, command()) as server:
         os.kill(pid_of(server), signal.SIGSEGV)

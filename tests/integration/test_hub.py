@@ -383,6 +383,21 @@ def test_a_damaged_file_in_the_cache_is_replaced(source, hub, repo, tmp_path):
     assert blob.read_bytes() == FILES["model.safetensors"]
 
 
+def test_a_damaged_file_does_not_stay_in_the_cache_when_the_hub_is_down(
+    source, hub, repo, tmp_path
+):
+    lock = locked(source())
+    fetched(source(), lock, tmp_path / "out")
+    path = source().local_path(lock, lock.files[1], Silent())
+    blob = path.resolve()
+    blob.write_bytes(b"W" + FILES["model.safetensors"][1:])
+    hub.faults.append(Fault("status", "model.safetensors", method="HEAD", times=100))
+    with pytest.raises(Unavailable):
+        fetched(source(), lock, tmp_path / "again")
+    assert not path.exists()
+    assert not blob.exists()
+
+
 def test_a_small_file_that_is_not_the_committed_one_is_refused_when_locking(source, hub, repo):
     hub.faults.append(Fault("wrong", "config.json", times=100))
     error = refused(source())

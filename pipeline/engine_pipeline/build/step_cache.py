@@ -141,10 +141,11 @@ class StepCache:
                 stat = path.lstat()
             except OSError as error:
                 raise _damaged(f"{path}: {error.strerror}") from error
-            if (stat.st_size, stat.st_mtime_ns) != (file.size_bytes, file.mtime_ns):
+            # A registry that shares the file may set its time back, a write sets it forward.
+            if stat.st_size != file.size_bytes or stat.st_mtime_ns > file.mtime_ns:
                 raise _damaged(
-                    f"{path}: {stat.st_size} bytes, changed at {stat.st_mtime_ns} ns; want "
-                    f"{file.size_bytes} and {file.mtime_ns}"
+                    f"{path}: {stat.st_size} bytes, written at {stat.st_mtime_ns} ns; want "
+                    f"{file.size_bytes}, written at {file.mtime_ns}"
                 )
         return KeptStep(record=record, output=entry / _OUTPUT, reused=True)
 

@@ -171,9 +171,10 @@ class Shell:
     @staticmethod
     def gguf_tokenizer(path: Path) -> LockedTokenizer | None:
         """The tokenizer inside a GGUF file, for locks of GGUF sources."""
-        from engine_pipeline.backends.llama_cpp.tokenizer import gguf_tokenizer
+        from engine_pipeline.backends.llama_cpp.gguf_header import read_header
+        from engine_pipeline.backends.llama_cpp.tokenizer import header_tokenizer
 
-        return gguf_tokenizer(path)
+        return header_tokenizer(read_header(path))
 
     def close(self) -> None:
         """Leave the terminal as it was."""

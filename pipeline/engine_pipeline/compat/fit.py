@@ -160,9 +160,7 @@ def _version(rule: str, name: str, built: str, found: str | None) -> Finding:
     )
 
 
-def _memory(
-    needed_bytes: int, sku: GpuSku, node: Node, ranks: int, policy: FitPolicy
-) -> Finding:
+def _memory(needed_bytes: int, sku: GpuSku, node: Node, ranks: int, policy: FitPolicy) -> Finding:
     free = sorted(
         (mib for gpu in _usable(sku, node, policy) if (mib := _free_mib(gpu)) is not None),
         reverse=True,

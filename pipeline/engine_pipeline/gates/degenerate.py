@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|</?s>|\[/?INST\]")
+_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z0-9_]{1,40}\|>|^\s*<s>|</s>\s*$|\[/?INST\]")
 _WHITE_SPACE = frozenset("\n\r\t\f\v\x85")
 _NOT_TEXT = frozenset({"Cc", "Co", "Cn", "Cs"})
 _NON_TEXT_SHARE = 0.01

@@ -96,7 +96,8 @@ class CaseResult(Value):
     Attributes:
         outcome: failed if any attempt failed, else errored if any could not be judged.
         score: share of the attempts that passed.
-        agreement: share of the answers that are the most frequent one; None without an answer.
+        agreement: share of the answers that are the most frequent one, as far as they are kept;
+            None without an answer.
     """
 
     id: Slug

@@ -95,27 +95,44 @@ def serving(
         DidNotLoad: it exited before it was ready.
         CouldNotServe: it was killed from outside, could not be started, or is still not ready.
     """
-    port = _free_port()
-    process = _start(command, engine_dir, port, log_path, stop_s)
-    try:
-        load_s = _wait_until_ready(process, command, port, log_path, progress, timeout_s)
-        if load_s is None and _lost_its_port(port, log_path):
-            # Somebody else got the port between our look and the server's: once is bad luck.
-            progress.note(f"port {port} was taken meanwhile; trying another one")
-            _stop(process, stop_s)
-            port = _free_port()
-            process = _start(command, engine_dir, port, log_path, stop_s)
+    for is_last in (False, True):
+        with (
+            _reserved_port() as port,
+            _started(command, engine_dir, port, log_path, stop_s) as process,
+        ):
             load_s = _wait_until_ready(process, command, port, log_path, progress, timeout_s)
-        if load_s is None:
-            raise before_it_was_ready(process.returncode, log_path)
-        endpoint = Endpoint(
-            base_url=f"http://{_HOST}:{port}",
-            model=command.model_name,
-            extra=command.request_extra,
-        )
-        yield Server(endpoint=endpoint, load_s=load_s, log_path=log_path, _process=process)
-    finally:
-        _stop(process, stop_s)
+            if load_s is None and not is_last and _lost_its_port(port, log_path):
+                # Somebody else took it between our look and the server's: once is bad luck.
+                progress.note(f"port {port} was taken meanwhile; trying another one")
+                continue
+            if load_s is None:
+                raise before_it_was_ready(process.returncode, log_path)
+            endpoint = Endpoint(
+                base_url=f"http://{_HOST}:{port}",
+                model=command.model_name,
+                extra=command.request_extra,
+            )
+            yield Server(endpoint=endpoint, load_s=load_s, log_path=log_path, _process=process)
+            return
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A free port that no other gate of this machine picks while the block runs.
+
+    Two gates with one port would be fatal: the server that is up first would answer for the engine
+    of the other. The reservation is an abstract socket name, which the kernel gives up with the
+    process; where there are none, the port's freedom is all there is.
+    """
+    with socket.socket(socket.AF_UNIX) as claim:
+        while True:
+            port = _free_port()
+            if sys.platform != "linux":
+                break
+            with suppress(OSError):
+                claim.bind(f"\0engine-ci-gate-port-{port}")
+                break
+        yield port
 
 
 def _free_port() -> int:
@@ -137,6 +154,18 @@ def _lost_its_port(port: int, log_path: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+@contextmanager
+def _started(
+    command: ServeCommand, engine_dir: Path, port: int, log_path: Path, stop_s: float
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The guard of a server that was just started; stopped when the block ends."""
+    process = _start(command, engine_dir, port, log_path, stop_s)
+    try:
+        yield process
+    finally:
+        _stop(process, stop_s)
 
 
 def _start(

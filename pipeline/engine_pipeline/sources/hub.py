@@ -130,7 +130,7 @@ class HubSource:
                 self._client.discard(cached)
             else:
                 return cached
-        cached = self._client.download(repo, commit, path, lambda _: None, restart=True)
+        cached = self._client.download(repo, commit, path, lambda _: None)
         try:
             verify(cached)
         except IntegrityError as error:

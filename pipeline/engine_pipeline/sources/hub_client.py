@@ -6,7 +6,6 @@ are right, is `hub`'s business. The library loads when first used.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from contextlib import suppress
@@ -28,6 +27,7 @@ from engine_pipeline.sources.hub_meter import Meter
 from engine_registry.errors import EngineCIError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import ModuleType
@@ -126,7 +126,7 @@ class HubClient:
         """The commit that `revision` is at, and all its files, from one answer."""
         asked = self._asked(repo, revision)
         try:
-            info = self._tried(lambda _: self._info(repo, revision), asked)
+            info = self._tried(lambda: self._info(repo, revision), asked)
         except NotFound as missing:
             # Not every hub says which of the two is missing.
             if missing.name == "hub-repo-missing" and self._exists(repo):
@@ -149,7 +149,7 @@ class HubClient:
             repo.id, path, repo_type=repo.type, revision=commit, endpoint=self._endpoint
         )
         self._tried(
-            lambda _: _library().get_hf_file_metadata(
+            lambda: _library().get_hf_file_metadata(
                 url, token=self._token, timeout=self._timeout_s, endpoint=self._endpoint
             ),
             self._asked(repo, commit, path),
@@ -162,15 +162,7 @@ class HubClient:
         )
         return Path(found) if isinstance(found, str) else None
 
-    def download(
-        self,
-        repo: Repo,
-        commit: str,
-        path: str,
-        tick: Callable[[int], None],
-        *,
-        restart: bool = False,
-    ) -> Path:
+    def download(self, repo: Repo, commit: str, path: str, tick: Callable[[int], None]) -> Path:
         """Get the file into the cache, from the beginning after a broken try; unchecked.
 
         Args:
@@ -178,10 +170,9 @@ class HubClient:
             commit: 40 hex digits.
             path: the file.
             tick: told how many bytes came; negative for what a broken try had counted.
-            restart: download even if the cache has it.
         """
 
-        def once(attempt: int) -> Path:
+        def once() -> Path:
             meter = Meter(tick)
             try:
                 found = _library().hf_hub_download(
@@ -192,7 +183,6 @@ class HubClient:
                     cache_dir=self._cache(),
                     endpoint=self._endpoint,
                     token=self._token,
-                    force_download=restart or attempt > 1,
                     tqdm_class=meter.bar(),
                 )
             except BaseException:
@@ -227,11 +217,11 @@ class HubClient:
             return True
         return False
 
-    def _tried(self, call: Callable[[int], T], asked: Asked) -> T:
+    def _tried(self, call: Callable[[], T], asked: Asked) -> T:
         """Call until it succeeds, fails for good or has been tried often enough."""
         for attempt in range(1, self._attempts + 1):
             try:
-                return call(attempt)
+                return call()
             except EngineCIError:
                 raise
             except Exception as error:

@@ -36,9 +36,7 @@ _UNGATED = frozenset(
     }
 )
 # transformers ties input and output embeddings of these unless config.json says otherwise.
-_TIED = frozenset(
-    {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GPT2LMHeadModel"}
-)
+_TIED = frozenset({"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GPT2LMHeadModel"})
 # Every second layer of Gemma 2 is local, five of six of Gemma 3 (their model cards).
 _LOCAL_LAYERS = {"Gemma2ForCausalLM": (1, 2), "Gemma3ForCausalLM": (5, 6)}
 # Their factor does not lengthen what `max_position_embeddings` says (TensorRT-LLM builder.py).

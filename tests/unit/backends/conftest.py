@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import gguf
+import libgguf
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from engine_pipeline.spec.lock import BuildLock
 from engine_pipeline.spec.model import BuildSpec
-
-gguf = pytest.importorskip("gguf")
-pytest.importorskip("libgguf")
 
 DIGEST = "sha256:" + "a" * 64
 RUNTIME = "2026.10.11549"
@@ -65,8 +65,6 @@ class Toy:
 
 def write_gguf(path: Path, toy: Toy, kind: str = "F16", file_type: int = 1, **extra: int) -> None:
     """The toy as GGUF, matrices stored as `kind`, written by the gguf library."""
-    import libgguf
-
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(toy.layers)
     writer.add_context_length(512)
@@ -141,8 +139,6 @@ def checkpoint_weights(toy: Toy) -> dict[str, np.ndarray]:
 
 def write_checkpoint(directory: Path, toy: Toy, **config: object) -> None:
     """The toy as a Hugging Face checkpoint, written by the safetensors library."""
-    from safetensors.numpy import save_file
-
     directory.mkdir(exist_ok=True)
     save_file(checkpoint_weights(toy), directory / "model.safetensors")
     write_json(

@@ -42,7 +42,7 @@ class ToyBackend:
         if spec.precision.weights == "fp8":
             raise Incompatible("fp8: not here", hint="int8", reference="precision-unsupported")
 
-    def plan(self, lock):
+    def plan(self, _lock):
         fetch = self._step(("get",), (), "fetch", ("m.bin",))
         make = self._step(("make", self.flag), (fetch,), "make", ("engine.bin",))
         return fetch, make
@@ -74,10 +74,10 @@ class ToyBackend:
             details={"recipe": "q8_0"},
         )
 
-    def compare(self, lock, facts):
+    def compare(self, _lock, _facts):
         return self.mismatches
 
-    def serve(self, facts, runtime_config):
+    def serve(self, _facts, _runtime_config):
         return ServeCommand(argv=("x",), model_name="x")
 
     def tools(self):
@@ -94,7 +94,7 @@ class ToyRunner:
     fails_at: str | None = None
     ran: list[str] = field(default_factory=list)
 
-    def run(self, step, paths, progress):
+    def run(self, step, paths, _progress):
         self.ran.append(step.name)
         if step.name == self.fails_at:
             (paths.output / step.outputs[0]).write_text("half")

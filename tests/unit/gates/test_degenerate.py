@@ -24,7 +24,7 @@ HONEST = [
     "东京是日本的首都,人口很多。",
     "Row, row, row your boat, gently down the stream. Merrily, merrily, merrily, merrily.",
     "naïve café — “quotes”, tabs\tand\nlines \u200b",
-    "The answer is <b>bold</b> and `code`.",
+    "The answer is <b>bold</b>, <s>struck</s> and `code`.",
     # 50 words of ordinary prose, with the repetition that prose has.
     "The fox went to the river and the river was wide. The fox could not swim, so the fox sat down "
     "by the river and waited. After a while a boat came down the river, and the man in the boat "

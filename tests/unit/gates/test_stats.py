@@ -103,6 +103,7 @@ def judged(samples: list[float], bar: float) -> Outcome:
         ([100.0] * 90 + [math.inf] * 10, 1e9, Outcome.FAILED),
         ([math.inf] * 5, 1e9, Outcome.FAILED),
         ([100.0] * 57 + [900.0] * 3, 500, Outcome.INCONCLUSIVE),
+        ([100.0] * 55 + [900.0] * 5, 500, Outcome.INCONCLUSIVE),  # above the bar, but not surely
     ],
 )
 def test_a_ceiling_is_met_missed_or_open(samples, bar, outcome):

@@ -286,12 +286,12 @@ class _Stuck:
     def read(self, name: str) -> PointerValue | None:
         return self._inner.read(name)
 
-    def swap(self, name: str, expected: str | None, data: bytes) -> str:  # noqa: ARG002
+    def swap(self, name: str, expected: str | None, data: bytes) -> str:
         raise Unavailable("no swap today", hint="try tomorrow")
 
 
 class _Lost(_Stuck):
-    def read(self, name: str) -> PointerValue | None:  # noqa: ARG002
+    def read(self, name: str) -> PointerValue | None:
         return None
 
 

@@ -180,6 +180,8 @@ def test_an_original_that_nobody_may_write_is_linked_and_still_checked(root: Pat
     lock = locked(root.parent)
     original = root / "model.safetensors"
     original.chmod(0o444)
+    (root.parent / "out").mkdir()
+    (root.parent / "out" / ".model.safetensors.part").write_bytes(b"left by a killed fetch")
     fetched(root.parent, lock)
     assert (root.parent / "out" / "model.safetensors").stat().st_ino == original.stat().st_ino
     original.chmod(0o644)

@@ -71,6 +71,11 @@ def test_no_pattern_takes_pickle(patterns: tuple[str, ...]) -> None:
     )
 
 
+def test_a_pattern_for_everything_leaves_pickle_out() -> None:
+    paths = [*CHECKPOINT, "pytorch_model.bin", "optimizer.pt"]
+    assert taken(paths, patterns=("*",)) == sorted(CHECKPOINT)
+
+
 def test_a_source_without_weights_is_refused_with_what_it_has() -> None:
     error = refusal(["README.md", "config.json"])
     assert error.name == "source-has-no-weights"

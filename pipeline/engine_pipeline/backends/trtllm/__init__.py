@@ -1,1 +1,1 @@
-"""Engine kind `trtllm-engine`: TensorRT-LLM plans, from the releases that still have the builder."""
+"""Engine kind `trtllm-engine`: TensorRT-LLM plans, by releases that still have the builder."""

@@ -1,7 +1,7 @@
 """What a trtllm-engine spec may say. Pure; every refusal names both sides and what would work.
 
-    check_spec      needs the spec alone: milliseconds, before anything is looked up
-    check_model     needs the locked model's family and shape: still before any download
+Needs the spec alone, so it answers before anything is looked up; what depends on the model is
+`model_fit`'s.
 """
 
 from __future__ import annotations
@@ -26,13 +26,8 @@ from engine_registry.errors import Incompatible, InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine_pipeline.backends.trtllm.families import Family
     from engine_pipeline.backends.trtllm.settings import Settings
     from engine_pipeline.spec.model import BuildSpec
-    from engine_pipeline.spec.shape import ModelShape
-
-# Whatever the recipe, the builder sets these otherwise than asked; builder.py at aaacc9bd.
-_WILL_ADJUST = "the builder would set it to {found}"
 
 
 def check_spec(spec: BuildSpec) -> None:
@@ -50,40 +45,6 @@ def check_spec(spec: BuildSpec) -> None:
     _check_limits(spec, settings)
     _check_switches(spec, settings, sm)
     check_serving(spec.serving, spec.backend.version)
-
-
-def check_model(spec: BuildSpec, settings: Settings, family: Family, shape: ModelShape | None) -> None:
-    """Refuse a model that this spec's recipe, ranks or lengths do not go with.
-
-    Raises:
-        Incompatible: `recipe-not-for-family`, `parallelism-not-for-model`, `sequence-too-long`,
-            `source-quantised-already`, `group-does-not-divide`.
-    """
-    _check_family(settings, family, spec)
-    if shape is None:
-        return
-    recipe = settings.recipe
-    if shape.quantisation != recipe.quantised_source:
-        raise Incompatible(
-            f"{spec.name}: recipe {recipe.name} wants a source that is "
-            f"{recipe.quantised_source or 'not quantised'}, config.json says "
-            f"{shape.quantisation or 'not quantised'}",
-            hint="take the unquantised model, or the recipe that goes with the source",
-            reference="source-quantised-already",
-        )
-    longest, wanted = shape.max_positions, spec.limits.max_sequence_tokens
-    if longest is not None and wanted > longest:
-        raise Incompatible(
-            f"{spec.name}: limits.max_sequence_tokens is {wanted}, the model was made for {longest}",
-            hint=f"lower it to {longest}, or take a model with longer positions",
-            reference="sequence-too-long",
-        )
-    for problem in _rank_problems(spec, settings, shape):
-        raise Incompatible(
-            f"{spec.name}: {problem}",
-            hint="change target.parallelism so that it divides the model",
-            reference="parallelism-not-for-model",
-        )
 
 
 def _check_version(spec: BuildSpec) -> None:
@@ -138,7 +99,8 @@ def _check_capability(spec: BuildSpec, settings: Settings, sm: int) -> None:
     recipe = settings.recipe
     if sm < recipe.min_sm:
         raise Incompatible(
-            f"recipe {recipe.name} needs SM {recipe.min_sm} or newer, {spec.target.sku} has SM {sm}",
+            f"recipe {recipe.name} needs SM {recipe.min_sm} or newer, "
+            f"{spec.target.sku} has SM {sm}",
             hint="choose another precision.recipe for this board: "
             + (", ".join(_other_recipes(spec, sm)) or "none of these weights"),
             reference="recipe-not-on-sku",
@@ -151,7 +113,7 @@ def _check_types(spec: BuildSpec, settings: Settings) -> None:
         raise InvalidInput(
             f"precision: {recipe.name} computes in {' or '.join(recipe.dtype)}, the spec asks for "
             f"{dtype} (precision.kv_cache {spec.precision.kv_cache})",
-            hint="a KV cache that is not quantised has the type of the activations: make them agree",
+            hint="an unquantised KV cache has the type of the activations: make them agree",
             reference="precision-contradicts",
         )
     if cache.dtype is not None and dtype != cache.dtype:
@@ -208,11 +170,7 @@ def _check_attention(spec: BuildSpec, settings: Settings) -> None:
         )
     known = quirk("paged-fmha-cannot-be-disabled")
     quantised = settings.recipe.quant_algo is not None or settings.cache.flag is not None
-    if (
-        not settings.paged_context_fmha
-        and quantised
-        and spec.backend.version in known.releases
-    ):
+    if not settings.paged_context_fmha and quantised and spec.backend.version in known.releases:
         raise Incompatible(
             f"{spec.precision.kv_cache} KV cache with {settings.recipe.name} weights needs "
             f"use_paged_context_fmha disable: {known.says}",
@@ -230,7 +188,9 @@ def _check_limits(spec: BuildSpec, settings: Settings) -> None:
     elif limits.max_batch_tokens < block:
         problem = f"below tokens-per-block {block}: no block of the KV cache could be filled"
     elif limits.max_batch_tokens > at_once:
-        problem = f"above max_batch_size × max_sequence_tokens {at_once}: the builder would lower it"
+        problem = (
+            f"above max_batch_size × max_sequence_tokens {at_once}: the builder would lower it"
+        )
     if problem:
         raise InvalidInput(
             f"limits.max_batch_tokens {limits.max_batch_tokens} is {problem}",
@@ -266,15 +226,18 @@ def _check_switches(spec: BuildSpec, settings: Settings, sm: int) -> None:
     for name, found, why in _adjustments(spec, settings):
         if name not in settings.options.allow_adjusted:
             raise InvalidInput(
-                f"backend.options.{_option(name)} is {settings.flags[name]}: "
-                f"{_WILL_ADJUST.format(found=found)} {why}",
+                f"backend.options.{_option(name)} is {settings.flags[name]}: the builder "
+                f"would set it to {found} {why}",
                 hint=f"remove it, or add {name} to backend.options.allow-adjusted",
                 reference="builder-would-adjust",
             )
 
 
 def _adjustments(spec: BuildSpec, settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """What the builder is known to set otherwise, without the model: name, value, why."""
+    """What the builder sets otherwise whatever the model: name, value, why.
+
+    Source: builder.py of TensorRT-LLM at aaacc9bd.
+    """
     flags = settings.flags
     if flags["reduce_fusion"] == ENABLE and spec.target.parallelism.tensor == 1:
         yield "reduce_fusion", DISABLE, "on one rank"
@@ -284,61 +247,6 @@ def _adjustments(spec: BuildSpec, settings: Settings) -> Iterator[tuple[str, str
         yield "use_fused_mlp", DISABLE, f"for {settings.recipe.name} weights"
 
 
-def _check_family(settings: Settings, family: Family, spec: BuildSpec) -> None:
-    recipe = settings.recipe
-    if recipe.families and family.name not in recipe.families:
-        raise Incompatible(
-            f"recipe {recipe.name} works for {', '.join(recipe.families)}, {spec.model.name} is "
-            f"{family.name}",
-            hint="choose another precision, or kind trtllm-checkpoint",
-            reference="recipe-not-for-family",
-        )
-    plain = uses_quantize(recipe, settings.cache) or recipe.qformat == "full_prec"
-    if not plain and recipe.convert not in family.weight_only:
-        raise Incompatible(
-            f"recipe {recipe.name}: convert_checkpoint.py of {family.name} makes "
-            f"{', '.join(family.weight_only)}, not {recipe.convert}",
-            hint="choose a recipe that quantize.py makes, such as int4_awq or fp8",
-            reference="recipe-not-for-family",
-        )
-    if not family.pipeline and spec.target.parallelism.pipeline > 1:
-        raise Incompatible(
-            f"{family.name} models have no pipeline parallelism, the spec asks for "
-            f"{spec.target.parallelism.pipeline} stages",
-            hint="set target.parallelism.pipeline to 1",
-            reference="parallelism-not-for-model",
-        )
-    if settings.options.moe_expert > 1 and not family.experts:
-        raise InvalidInput(
-            f"backend.options.moe-expert-parallel is {settings.options.moe_expert}, "
-            f"{family.name} models have no experts",
-            hint="remove moe-expert-parallel",
-            reference="field-without-use",
-        )
-
-
-def _rank_problems(spec: BuildSpec, settings: Settings, shape: ModelShape) -> Iterator[str]:
-    tensor, pipeline = spec.target.parallelism.tensor, spec.target.parallelism.pipeline
-    if shape.heads % tensor:
-        yield f"{shape.heads} attention heads cannot be split between {tensor} ranks"
-    if shape.kv_heads % tensor and tensor % shape.kv_heads:
-        yield f"{shape.kv_heads} key-value heads cannot be split between {tensor} ranks"
-    if shape.layers < pipeline:
-        yield f"{shape.layers} layers cannot be split into {pipeline} stages"
-    if shape.intermediate % tensor:
-        yield f"an MLP of width {shape.intermediate} cannot be split between {tensor} ranks"
-    expert = settings.options.moe_expert
-    if tensor % expert or (shape.experts is not None and shape.experts.count % expert):
-        experts = shape.experts.count if shape.experts else 0
-        yield f"{experts} experts on {tensor} ranks cannot be spread over {expert}"
-    group = settings.options.group_size
-    if settings.recipe.group and shape.intermediate // tensor % group:
-        yield (
-            f"an MLP of width {shape.intermediate // tensor} per rank is no multiple of group-size "
-            f"{group}"
-        )
-
-
 def _other_recipes(spec: BuildSpec, sm: int) -> list[str]:
     found = (recipe_called(name) for name in recipes_of(spec.precision.weights))
     return [recipe.name for recipe in found if recipe is not None and recipe.min_sm <= sm]
@@ -346,5 +254,3 @@ def _other_recipes(spec: BuildSpec, sm: int) -> list[str]:
 
 def _option(flag: str) -> str:
     return flag.replace("_", "-")
-
-

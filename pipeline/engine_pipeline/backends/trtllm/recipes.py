@@ -128,13 +128,14 @@ def paged_context_fmha(recipe: Recipe, cache: CacheFormat) -> bool:
 
 @cache
 def _recipes() -> dict[str, Recipe]:
-    return {
-        name: Recipe(
-            name=name,
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()},
-        )
-        for name, row in _table()["recipes"].items()
+    return {name: _recipe(name, row) for name, row in _table()["recipes"].items()}
+
+
+def _recipe(name: str, row: dict[str, Any]) -> Recipe:
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }
+    return Recipe(name=name, **values)
 
 
 @cache
