@@ -76,27 +76,28 @@ def quick_registry(root: Path) -> Registry:
     return Registry(quick, utc_now, f"file://{root}")
 
 
-def fill(root: Path, scratch: Path, count: int) -> None:
-    """Record `count` engines of 50 products, one process per core; then read a sample back.
+def fill(root: Path, scratch: Path, held: int, count: int) -> None:
+    """Record engines of 50 products, one process per core; then read a sample back.
 
     Args:
         root: of the registry, which exists.
         scratch: where each process keeps the files of the engine it is about to put in.
-        count: how many.
+        held: how many there are.
+        count: how many there are to be.
     """
     began = time.monotonic()
     cores = len(os.sched_getaffinity(0))
     children = []
     for part in range(cores):
         if (child := os.fork()) == 0:
-            os._exit(_fill_part(root, scratch / f"part-{part}", range(part, count, cores)))
+            os._exit(_fill_part(root, scratch / f"part-{part}", range(held + part, count, cores)))
         children.append(child)
     if any(os.waitpid(child, 0)[1] for child in children):
         msg = "filling the registry failed"
         raise SystemExit(msg)
     wrote_s = time.monotonic() - began
     _read_back(root, count)
-    print(f"{count:,} engines recorded in {wrote_s:.0f} s, a sample of them checked", flush=True)
+    print(f"{count - held:,} engines recorded in {wrote_s:.0f} s, sample checked", flush=True)
 
 
 def _fill_part(root: Path, folder: Path, numbers: range) -> int:

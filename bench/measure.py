@@ -125,8 +125,8 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 def command(
     *argv: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> None:
-    """Run a whole process; one that fails ends the benchmark with its own words."""
+) -> str:
+    """What a whole process prints; one that fails ends the benchmark with its own words."""
     done = subprocess.run(
         [str(part) for part in argv],
         cwd=cwd,
@@ -137,6 +137,7 @@ def command(
     )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, argv))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def enginectl() -> Path:

@@ -186,16 +186,17 @@ def build(
         build_key=plan.build_key,
         reused=None,
         size_bytes=stored.size_bytes,
-        steps=tuple(
-            StepOutcome(
-                name=item.record.name,
-                key=item.record.key,
-                reused=item.reused,
-                wall_s=item.record.wall_s,
-                peak_rss_bytes=item.record.peak_rss_bytes,
-            )
-            for item in kept
-        ),
+        steps=tuple(map(_outcome, kept)),
+    )
+
+
+def _outcome(kept: KeptStep) -> StepOutcome:
+    return StepOutcome(
+        name=kept.record.name,
+        key=kept.record.key,
+        reused=kept.reused,
+        wall_s=kept.record.wall_s,
+        peak_rss_bytes=kept.record.peak_rss_bytes,
     )
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
 
-# Left out of the build key (`lock.build_inputs`): names of things whose content is in it.
+# Left out of the build key (`lock.build_inputs`): names of things whose content is in it, and what
+# is read from files whose digests are in it.
 _NOT_INPUTS = frozenset(
     {
         "schema_version",
@@ -33,6 +34,7 @@ _NOT_INPUTS = frozenset(
         "calibration_source.source",
         "calibration_source.revision",
         "image.reference",
+        "shape",
     }
 )
 _SHOWN_LENGTH = 80

@@ -1,7 +1,8 @@
 """Reads and writes lock files.
 
-On disk a lock is indented JSON with sorted keys, one value a line, so that a pull request shows
-what moved. Its digest is over the canonical form, so layout never matters.
+On disk a lock is indented JSON with sorted keys, one value a line, without the sections that it
+does not have, so that a pull request shows what moved and nothing else. Its digest is over the
+canonical form, so layout never matters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def lock_path(spec_path: Path) -> Path:
 
 def lock_text(lock: BuildLock) -> str:
     """The text of the file."""
-    plain = lock.model_dump(mode="json")
+    plain = {k: v for k, v in lock.model_dump(mode="json").items() if v is not None}
     return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 

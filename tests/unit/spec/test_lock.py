@@ -12,10 +12,21 @@ from tests.unit.spec.specs import lock_with, source_of, spec_with
 from engine_pipeline.spec.compare import check_lock, diff_locks
 from engine_pipeline.spec.lock import BuildLock, LockedFile, LockedImage, LockedTokenizer, build_key
 from engine_pipeline.spec.lock_file import lock_path, lock_text, read_lock, write_lock
+from engine_pipeline.spec.model import BuildSpec
+from engine_pipeline.spec.shape import shape_of_config
 from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput, NotFound, Unavailable
 
 DATA = "hf://datasets/org/data"
+SHAPE = shape_of_config(
+    {
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": 2,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "vocab_size": 16,
+    }
+)
 CALIBRATED = {"calibration": {"source": DATA, "revision": "main"}}
 
 # What changes the engine, and so must change the key.
@@ -56,8 +67,16 @@ OTHERS: dict[str, BuildLock] = {
     "serving.threads": lock_with({"serving": {"threads": 2}}),
     "suites": lock_with({"suites": ["core", "more"]}),
     "source.revision": lock_with(source=source_of().model_copy(update={"revision": "d" * 40})),
+    "shape.layers": lock_with(shape=SHAPE),
     "source.source": lock_with(source=source_of("hf://mirror/tiny")),
 }
+
+
+def test_every_part_of_a_lock_is_known_to_change_the_engine_or_not_to() -> None:
+    classified = {path.partition(".")[0] for path in (*INPUTS, *OTHERS)}
+    parts = {"calibration_source" if p == "calibration" else p for p in BuildLock.model_fields}
+    assert parts - classified == {"schema_version", "spec"}
+    assert set(BuildSpec.model_fields) - classified == {"schema_version", "calibration"}
 
 
 @pytest.mark.parametrize("path", INPUTS)
@@ -166,7 +185,8 @@ def test_a_lock_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_the_file_has_one_value_a_line_in_a_fixed_order(tmp_path: Path) -> None:
     text = lock_text(lock_with())
     assert text.endswith("}\n")
-    assert json.loads(text) == lock_with().model_dump(mode="json")
+    plain = lock_with().model_dump(mode="json")
+    assert json.loads(text) == {key: value for key, value in plain.items() if value is not None}
     assert list(json.loads(text)) == sorted(json.loads(text))
     other = lock_text(INPUTS["tools.tensorrt-llm"])
     changed = set(text.splitlines()) ^ set(other.splitlines())
