@@ -6,14 +6,14 @@ so a report made under softer bars is no evidence under harder ones.
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from engine_pipeline.gates.policy import GatePolicy
+from engine_pipeline.promote.duration import read_duration, say_duration
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput, NotFound
@@ -22,32 +22,9 @@ from engine_registry.refs import Slug
 if TYPE_CHECKING:
     from engine_registry.refs import ChannelRef, ProductRef
 
-_DURATION = re.compile(r"([0-9]{1,6})([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _read_duration(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value
-    match = _DURATION.fullmatch(str(value))
-    if match is None:
-        msg = f"{value!r} is no duration; write a number and a unit: 90s, 30m, 12h, 7d"
-        raise ValueError(msg)
-    return timedelta(seconds=int(match.group(1)) * _UNIT_S[match.group(2)])
-
-
-def say_duration(value: timedelta) -> str:
-    """`90s`, `30m`, `12h`, `7d`: the largest unit that divides it."""
-    seconds = int(value.total_seconds())
-    for unit in ("d", "h", "m"):
-        if seconds and seconds % _UNIT_S[unit] == 0:
-            return f"{seconds // _UNIT_S[unit]}{unit}"
-    return f"{seconds}s"
-
-
 Duration = Annotated[
     timedelta,
-    BeforeValidator(_read_duration, json_schema_input_type=str),
+    BeforeValidator(read_duration, json_schema_input_type=str),
     PlainSerializer(say_duration, return_type=str),
 ]
 

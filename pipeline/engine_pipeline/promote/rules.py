@@ -19,8 +19,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.promote.duration import say_duration
 from engine_pipeline.promote.findings import OVERRIDABLE, Decision, Finding
-from engine_pipeline.promote.policy import say_duration
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,18 +32,26 @@ def step_environment(
     """
     wanted = {*_ALWAYS, *names}
     passed = {name: value for name, value in inherited.items() if name in wanted}
-    roots = {
-        str(Path(package.__path__[0]).resolve().parent)
-        for package in (engine_pipeline, engine_registry)
-    }
     return passed | {
-        "PYTHONPATH": os.pathsep.join(sorted(roots)),
+        "PYTHONPATH": os.pathsep.join(_checkout_roots()),
         # Files in the working directory must not shadow modules.
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONUTF8": "1",
         "TMPDIR": str(scratch),
     }
+
+
+def _checkout_roots() -> list[str]:
+    """Where these packages lie, if that is a checkout; what is installed is found by itself.
+
+    The directory of installed packages would go before the standard library and could shadow it.
+    """
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    roots = {
+        Path(package.__path__[0]).resolve().parent for package in (engine_pipeline, engine_registry)
+    }
+    return sorted(map(str, roots - installed))
 
 
 def secrets_of(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -65,7 +65,6 @@ def test_a_refusal_takes_milliseconds() -> None:
         ("trtllm-checkpoint", "b200-sxm-180gb", "nvfp4", "fp8"),
         ("trtllm-checkpoint", "a100-sxm-80gb", "int4", "fp8"),
         ("hf-checkpoint", "a100-sxm-80gb", "fp8", "bf16"),
-        ("llama-cpp", "cpu-x86-64-v2", "int4", "fp16"),
         ("llama-cpp", "cpu-aarch64", "fp16", "fp16"),
     ],
 )
@@ -144,7 +143,7 @@ def test_boards_with_the_same_chip_are_different_skus() -> None:
 
 def test_the_table_is_whole() -> None:
     skus = [find_sku(name) for name in sku_names()]
-    assert len(skus) >= 40
+    assert len(skus) >= 39
     gpus = [sku for sku in skus if isinstance(sku, GpuSku)]
     names = [name.lower() for sku in gpus for name in sku.nvml_names]
     assert len(names) == len(set(names))
@@ -154,11 +153,10 @@ def test_the_table_is_whole() -> None:
 
 
 def test_newer_instruction_sets_contain_older_ones() -> None:
-    v2, v3, v4 = (find_sku(f"cpu-x86-64-v{level}") for level in (2, 3, 4))
-    assert isinstance(v2, CpuSku)
+    v3, v4 = (find_sku(f"cpu-x86-64-v{level}") for level in (3, 4))
     assert isinstance(v3, CpuSku)
     assert isinstance(v4, CpuSku)
-    assert v2.flags < v3.flags < v4.flags
+    assert v3.flags < v4.flags
 
 
 def test_a_cpu_that_lacks_a_flag_is_told_which() -> None:
@@ -168,7 +166,7 @@ def test_a_cpu_that_lacks_a_flag_is_told_which() -> None:
 
 
 def test_a_cpu_of_another_architecture_does_not_fit() -> None:
-    fit = matches_host(find_sku("cpu-x86-64-v2"), host(architecture="aarch64"))
+    fit = matches_host(find_sku("cpu-x86-64-v3"), host(architecture="aarch64"))
     assert not fit.fits
     assert "x86_64" in fit.reason
     assert "aarch64" in fit.reason
@@ -176,7 +174,7 @@ def test_a_cpu_of_another_architecture_does_not_fit() -> None:
 
 def test_a_newer_cpu_fits_an_older_target() -> None:
     flags = V3_FLAGS | {"avx512f", "sse4a"}
-    assert matches_host(find_sku("cpu-x86-64-v2"), host(flags=flags)).fits
+    assert matches_host(find_sku("cpu-x86-64-v3"), host(flags=flags)).fits
 
 
 @pytest.mark.parametrize(
@@ -219,6 +217,5 @@ def test_as_many_boards_are_needed_as_there_are_ranks() -> None:
 def test_a_host_lists_everything_it_can_serve() -> None:
     assert [sku.name for sku in skus_of_host(host(H100))] == [
         "h100-sxm-80gb",
-        "cpu-x86-64-v2",
         "cpu-x86-64-v3",
     ]
