@@ -1,4 +1,4 @@
-"""The step that fetches one part of a lock, as plans of the container kinds have it. Pure."""
+"""The step that fetches one part of a lock, the first of every plan. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.lock import BuildLock, LockedSource
 
 FETCH, CALIBRATION = "fetch", "calibration"
+# What huggingface_hub and its HTTP client read; values never enter a plan.
 _NETWORK_ENV = (
     "HF_ENDPOINT",
     "HF_HOME",
     "HF_HUB_CACHE",
+    "HF_HUB_DISABLE_XET",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "HF_HUB_ETAG_TIMEOUT",
     "HF_HUB_OFFLINE",
     "HF_TOKEN",
     "HF_TOKEN_PATH",
+    "HF_XET_CACHE",
     "HTTPS_PROXY",
     "HTTP_PROXY",
     "NO_PROXY",
@@ -24,6 +29,9 @@ _NETWORK_ENV = (
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
     "XDG_CACHE_HOME",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
 )
 # Interpreter, hub client and the piece that is hashed.
 _RAM_BYTES = 512 << 20

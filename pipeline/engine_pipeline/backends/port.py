@@ -33,7 +33,6 @@ class EngineFacts(Document):
     Attributes:
         format: e.g. `gguf`; `format_version` as the file states it.
         tensor_types: how many tensors are stored as which type, e.g. {"Q8_0": 211, "F32": 61}.
-        quantised_type: the type the recipe promises for weights, as the file names it.
         parameters: number of weights.
         context_tokens: the longest context the model was made for.
         runtime: versions the file binds itself to, if it does.

@@ -108,7 +108,14 @@ def run_gate(
         engine_dir = directory / "engine"
         registry.engines.materialise(engine, engine_dir)
         examined = _examine(
-            backend, engine_dir, runtime_config, directory / "server.log", policy, suite, progress
+            backend,
+            engine_dir,
+            runtime_config,
+            device.runtime,
+            directory / "server.log",
+            policy,
+            suite,
+            progress,
         )
     progress.phase("report")
     report = Report(
@@ -150,6 +157,7 @@ def _examine(
     backend: Backend,
     engine_dir: Path,
     runtime_config: dict[str, Any],
+    runtime: dict[str, str],
     log_path: Path,
     policy: GatePolicy,
     suite: Suite,
@@ -160,7 +168,9 @@ def _examine(
         facts = backend.inspect(engine_dir)
     except (InvalidInput, NotFound) as error:
         return _not_loaded(Outcome.FAILED, error.message)
-    command = backend.serve(facts, runtime_config)
+    # The runtime that the engine was recorded with, not whichever is supported today.
+    recorded = facts.model_copy(update={"runtime": facts.runtime | runtime})
+    command = backend.serve(recorded, runtime_config)
     try:
         with serving(
             command,

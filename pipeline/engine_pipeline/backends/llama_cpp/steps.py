@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.backends.fetch_step import fetch_steps
 from engine_pipeline.backends.llama_cpp.compare import recipe_for
 from engine_pipeline.backends.llama_cpp.inspect import MODEL_FILE
 from engine_pipeline.backends.llama_cpp.recipes import PLAIN
@@ -25,57 +26,16 @@ _MODULES = "engine_pipeline.backends.llama_cpp"
 _STEP_RAM_BYTES = 512 << 20
 # F16 over what a quantised GGUF source may have: 16 bits over the 4.5 of Q4_0.
 _GGUF_GROWTH = 3.6
-_NETWORK_ENV = (
-    "HF_ENDPOINT",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_TOKEN",
-    "HF_TOKEN_PATH",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "REQUESTS_CA_BUNDLE",
-    "SSL_CERT_DIR",
-    "SSL_CERT_FILE",
-    "XDG_CACHE_HOME",
-)
 
 
 def steps_for(lock: BuildLock) -> tuple[Step, ...]:
     """Fetch, convert, and quantise unless the recipe is F16 itself."""
-    fetch = _fetch(lock)
+    (fetch,) = fetch_steps(lock)  # calibration is refused by `check`
     convert = _convert(lock, fetch)
     recipe = recipe_for(lock.spec.precision)
     if recipe.weights == PLAIN:
         return fetch, convert
     return fetch, convert, _quantise(lock, recipe, convert)
-
-
-def _fetch(lock: BuildLock) -> Step:
-    argv = (
-        "{python}",
-        "-m",
-        "engine_pipeline.sources.fetch",
-        "--lock",
-        "{lock}",
-        "--part",
-        "source",
-        "--output",
-        "{output}",
-    )
-    files = [item.model_dump(mode="json") for item in lock.source.files]
-    return Step(
-        name="fetch",
-        title=f"Fetch {lock.source.source} at {lock.source.revision[:12]}",
-        argv=argv,
-        env=_NETWORK_ENV,
-        outputs=tuple(item.path for item in lock.source.files),
-        network=True,
-        disk_bytes=lock.source.size_bytes,
-        ram_bytes=_STEP_RAM_BYTES,
-        key=step_key(argv, {"files": files, "allow_code": lock.spec.model.allow_code}, ()),
-    )
 
 
 def _convert(lock: BuildLock, fetch: Step) -> Step:

@@ -65,7 +65,10 @@ def _facts(step: Step) -> list[tuple[str, str | None]]:
         ("reads", ", ".join(step.inputs) or None),
         ("writes", ", ".join(step.outputs)),
         ("needs", f"{size(step.disk_bytes)} disk, {size(step.ram_bytes)} memory"),
-        ("network", "yes, with " + ", ".join(step.env) if step.network else None),
+        (
+            "network",
+            f"yes, with {len(step.env)} variables of the hub client" if step.network else None,
+        ),
         ("image", step.image),
         ("key", step.key.short),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from engine_registry.backends.s3.probe import proven
 from engine_registry.backends.s3.stamps import Stamps
 from engine_registry.documents import seal, unseal_body
 from engine_registry.errors import Incompatible, InvalidInput, NotFound
-from engine_registry.record import FORMAT, RegistryInfo, stated_format
+from engine_registry.record import FORMAT, RegistryInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,8 @@ class S3Root:
             if self._known or self._open():
                 return
             self._refuse_foreign()
+            if self._open():  # founded a moment ago
+                return
         raise NotFound(
             f"no registry at {self.objects.address}",
             hint="set ENGINECTL_REGISTRY to an existing one, or run `enginectl build` to start "
@@ -95,7 +98,7 @@ class S3Root:
         if held is None:
             return False
         body, _ = unseal_body(held.data, layout.REGISTRY)
-        found = stated_format(body)
+        found = _stated_format(body)
         if found != FORMAT:
             raise Incompatible(
                 f"registry {self.objects.address}: format is {found!r}, this enginectl knows "
@@ -110,7 +113,7 @@ class S3Root:
         for item in self.objects.below():
             if item.name.startswith(PRIVATE):
                 continue
-            if item.name == layout.REGISTRY:  # founded a moment ago
+            if item.name == layout.REGISTRY:
                 return
             raise InvalidInput(
                 f"{self.objects.address} is not a registry: it holds {item.name!r} and no "
@@ -118,3 +121,11 @@ class S3Root:
                 hint="add a prefix of its own to the address: s3://BUCKET/PREFIX",
                 reference="not-a-registry",
             )
+
+
+def _stated_format(body: bytes) -> object:
+    try:
+        info = json.loads(body)
+    except ValueError:
+        return None
+    return info.get("format") if isinstance(info, dict) else None
