@@ -23,7 +23,8 @@ def stores_at(url: str, clock: Callable[[], datetime]) -> Stores:
     """The ports of the registry at `url`; the adapter is loaded here.
 
     Raises:
-        InvalidInput: an unknown scheme, or a `file:` address that is not an absolute path.
+        InvalidInput: an unknown scheme, a `file:` address that is not an absolute path, or a malformed
+            `s3:` address.
     """
     if not url:
         raise InvalidInput(
@@ -34,9 +35,13 @@ def stores_at(url: str, clock: Callable[[], datetime]) -> Stores:
     if not _SCHEME.match(url):
         return file_stores(Path(url), clock)
     parts = urlsplit(url)
+    if parts.scheme == "s3":
+        from engine_registry.backends.s3 import s3_stores
+
+        return s3_stores(url, clock)
     if parts.scheme != "file":
         raise InvalidInput(
-            f"registry {url!r}: unknown scheme {parts.scheme!r} (known: file)",
+            f"registry {url!r}: unknown scheme {parts.scheme!r} (known: file, s3)",
             hint=_HINT,
             reference="unknown-registry-scheme",
         )

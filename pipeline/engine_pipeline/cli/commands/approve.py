@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import reason, verb
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -27,6 +26,7 @@ def command(shell: Shell, release: str, channel: str, reason: str | None) -> Ans
     from engine_pipeline.cli.lookup import release_named
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import approve
+    from engine_registry.refs import ChannelRef
 
     found = release_named(shell.registry, release)
     ref = ChannelRef.parse(f"{found.model}/{found.target}/{channel}")

@@ -8,7 +8,6 @@ import click
 
 from engine_pipeline.cli.options import reason, verb
 from engine_pipeline.cli.times import MOMENT
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,6 +26,7 @@ def command(shell: Shell, channel: str, until: datetime | None, lift: bool, reas
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import freeze, thaw
+    from engine_registry.refs import ChannelRef
 
     ref = ChannelRef.parse(channel)
     if lift:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import verb
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -22,6 +21,7 @@ def command(shell: Shell, channel: str, last: int | None) -> Answer:
     """The events of a channel, oldest first, with every link of the log checked."""
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.say_channel import event_row
+    from engine_registry.refs import ChannelRef
 
     ref = ChannelRef.parse(channel)
     events = shell.registry.channels.events(ref)

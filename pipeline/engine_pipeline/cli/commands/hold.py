@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import reason, verb
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -25,6 +24,7 @@ def command(shell: Shell, channel: str, lift: bool, reason: str) -> Answer:
     """
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import hold, lift_hold
+    from engine_registry.refs import ChannelRef
 
     ref = ChannelRef.parse(channel)
     if lift:

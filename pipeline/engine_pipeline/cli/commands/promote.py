@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import reason, verb
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -38,6 +37,7 @@ def command(
     from engine_pipeline.cli.lookup import release_named
     from engine_pipeline.cli.say_channel import live_text, moved_answer
     from engine_pipeline.promote.promote import promote
+    from engine_registry.refs import ChannelRef
 
     found = release_named(shell.registry, release)
     ref = ChannelRef.parse(f"{found.model}/{found.target}/{channel}")

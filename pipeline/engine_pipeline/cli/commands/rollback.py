@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import reason, verb
-from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.wiring import Shell
+    from engine_registry.refs import ChannelRef
 
 
 @verb("rollback")
@@ -41,6 +41,7 @@ def command(
     """
     from engine_pipeline.cli.say_channel import live_text, moved_answer
     from engine_pipeline.promote.rollback import roll_back
+    from engine_registry.refs import ChannelRef
 
     ref = ChannelRef.parse(channel)
     number = None if target is None else _number(shell, ref, target)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine_pipeline.cli.options import verb
-from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.wiring import Shell
     from engine_registry.events import ChannelState
     from engine_registry.record import Release
+    from engine_registry.refs import ChannelRef
 
 
 @verb("status")
@@ -40,6 +40,8 @@ def command(shell: Shell, name: str | None) -> Answer:
 
 
 def _channels(shell: Shell, name: str | None) -> list[ChannelRef]:
+    from engine_registry.refs import ChannelRef, ProductRef
+
     if name is None:
         return shell.registry.channels.channels()
     if name.count("/") == 1:
@@ -50,6 +52,8 @@ def _channels(shell: Shell, name: str | None) -> list[ChannelRef]:
 def _live_release(shell: Shell, state: ChannelState) -> Release | None:
     if state.live is None:
         return None
+    from engine_registry.refs import ProductRef, ReleaseRef
+
     ref = ReleaseRef(ProductRef(state.model, state.target), state.live.number)
     return shell.registry.releases.release(ref)
 

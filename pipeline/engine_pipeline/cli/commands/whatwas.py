@@ -8,7 +8,6 @@ import click
 
 from engine_pipeline.cli.options import verb
 from engine_pipeline.cli.times import MOMENT
-from engine_registry.refs import ChannelRef, ReleaseRef
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,6 +27,7 @@ def command(shell: Shell, channel: str, moment: datetime) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import event_row, flags, live_text, state_document
+    from engine_registry.refs import ChannelRef, ReleaseRef
 
     ref = ChannelRef.parse(channel)
     state = shell.registry.channels.at_time(ref, moment)

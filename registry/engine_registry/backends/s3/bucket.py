@@ -73,11 +73,13 @@ class Bucket:
         """The boto3 client, made when first asked for."""
         with self._lock:
             if self._client is None:
-                self._client = self.attempt("connect", lambda: _client(self.address, self._patience))
+                self._client = self.attempt(
+                    "connect", lambda: _client(self.address, self._patience)
+                )
             return self._client
 
     def call(
-        self, operation: str, what: str, answers: tuple[Kind, ...] = (), **parameters: Any
+        self, operation: str, what: str, answers: tuple[Kind, ...] = (), /, **parameters: Any
     ) -> dict[str, Any]:
         """The store's answer to one operation on this bucket.
 

@@ -1,7 +1,7 @@
 """Checksums that a store verifies on receipt, in the three ways stores know them. Pure.
 
-They guard bytes on their way and let a look at an object's head tell whether it still holds what was
-sent. None of them is an identity: that is the SHA-256 over the whole file.
+They guard bytes on their way and let a look at an object's head tell whether it still holds what
+was sent. None of them is an identity: that is the SHA-256 over the whole file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from engine_registry.backends.s3.address import ChecksumMode
-from engine_registry.digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from engine_registry.digest import Digest
 
     Bytes = bytes | bytearray | memoryview
 

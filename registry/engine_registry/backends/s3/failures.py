@@ -99,7 +99,7 @@ class Failure:
     text: str = ""
 
 
-class Answered(Exception):  # noqa: N818 an answer the caller asked to hear of, not an error
+class Answered(Exception):
     """The store's answer was one of those that the caller treats itself."""
 
     def __init__(self, failure: Failure) -> None:
@@ -107,13 +107,13 @@ class Answered(Exception):  # noqa: N818 an answer the caller asked to hear of, 
         self.kind = failure.kind
 
 
-class Truncated(Exception):  # noqa: N818 translated before anybody sees it
+class Truncated(Exception):
     """Fewer bytes arrived than the store announced."""
 
 
 def classify(error: Exception) -> Failure | None:
     """What a failure of the client library means; None for a bug that must not be hidden."""
-    from botocore import exceptions as known
+    from botocore import exceptions as known  # type: ignore[import-untyped]
     from urllib3.exceptions import HTTPError
 
     name = type(error).__name__

@@ -34,7 +34,7 @@ _VERSION = 1
 
 
 class Proof(NamedTuple):
-    """What was found: how an ETag has to be written in `If-Match` (Ceph wants it without quotes)."""
+    """How an ETag has to be written in `If-Match`: Ceph 16 wants it without its quotes."""
 
     quoted: bool = True
 
@@ -52,8 +52,8 @@ def marker_name(endpoint: str | None) -> str:
 def proven(objects: Objects, clock: Callable[[], datetime]) -> Proof:
     """The remembered proof, or a new one.
 
-    An old proof is renewed; where that is not possible now (read-only access, say), it still counts,
-    so that nobody is kept from rolling back by it.
+    An old proof is renewed; where that is not possible now (read-only access, say), it still
+    counts, so that nobody is kept from rolling back by it.
 
     Raises:
         Incompatible: `store-ignores-conditions`; names what failed.

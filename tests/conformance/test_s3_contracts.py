@@ -1,0 +1,62 @@
+"""The S3 adapter against the shared contract, over two real servers and a fake one."""
+
+import pytest
+
+from engine_registry.backends.s3.address import ChecksumMode
+from engine_registry.store import Stores
+from engine_registry.testing.conformance import (
+    BlobStoreContract,
+    DocumentStoreContract,
+    PointerStoreContract,
+)
+from tests.servers.s3 import S3Server
+
+pytest_plugins = ["tests.servers.s3"]
+pytestmark = pytest.mark.xdist_group("s3")
+
+
+def founded(stores: Stores) -> Stores:
+    stores.blobs.add_bytes(b"founds it")
+    return stores
+
+
+class _SeaweedFS:
+    @pytest.fixture
+    def stores(self, seaweed: S3Server) -> Stores:
+        return founded(seaweed.stores())
+
+
+class _Moto:
+    @pytest.fixture
+    def stores(self, moto: S3Server) -> Stores:
+        return founded(moto.stores())
+
+
+class TestSeaweedFSBlobs(_SeaweedFS, BlobStoreContract):
+    pass
+
+
+class TestSeaweedFSDocuments(_SeaweedFS, DocumentStoreContract):
+    pass
+
+
+class TestSeaweedFSPointers(_SeaweedFS, PointerStoreContract):
+    pass
+
+
+class TestMotoBlobs(_Moto, BlobStoreContract):
+    pass
+
+
+class TestMotoDocuments(_Moto, DocumentStoreContract):
+    pass
+
+
+class TestMotoPointers(_Moto, PointerStoreContract):
+    pass
+
+
+class TestBlobsWithTheOldestChecksum(BlobStoreContract):
+    @pytest.fixture
+    def stores(self, seaweed: S3Server) -> Stores:
+        return founded(seaweed.stores(seaweed.url(checksum=ChecksumMode.MD5)))
