@@ -1,5 +1,6 @@
-"""A registry with any number of engines, through the real acts and layout but without waiting for
-the disk: no fsync, no temporary names. Only a benchmark may write so.
+"""A registry with any number of engines: real acts, real layout, no waiting for the disk.
+
+No fsync and no temporary names: only a benchmark may write so.
 """
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
@@ -22,6 +22,8 @@ from engine_registry.store import Depth, StoredBlob, Stores
 from engine_registry.testing import samples
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine_registry.store import Ownership
 
 PRODUCTS = 50
@@ -96,6 +98,7 @@ def fill(root: Path, scratch: Path, held: int, count: int) -> None:
         msg = "filling the registry failed"
         raise SystemExit(msg)
     wrote_s = time.monotonic() - began
+    os.sync()
     _read_back(root, count)
     print(f"{count - held:,} engines recorded in {wrote_s:.0f} s, sample checked", flush=True)
 

@@ -24,6 +24,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import measure
@@ -79,14 +80,10 @@ def _compare(scratch: Path, count: int, size_gb: float, repeats: int) -> None:
         case(COPY_SYNCED, lambda: _each(lambda p: _copy(p, work, sync=True), sources)),
     ]
     if dvc := measure.peer("dvc"):
+        names = [path.name for path in sources]
         for name, link in ((DVC_COPY, "copy"), (DVC_LINK, "hardlink")):
-            cases.append(
-                case(
-                    name,
-                    lambda: _dvc(dvc, work, "add", "--quiet", *(p.name for p in sources)),
-                    lambda link=link: _dvc_repository(dvc, work, sources, link),
-                )
-            )
+            add = partial(_dvc, dvc, work, "add", "--quiet", *names)
+            cases.append(case(name, add, partial(_dvc_repository, dvc, work, sources, link)))
     samples = measure.interleaved(cases, repeats)
     fastest = min((HASHLIB, OPENSSL), key=lambda name: sorted(samples[name])[repeats // 2])
     table = measure.Table(

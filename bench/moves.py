@@ -17,7 +17,6 @@ import json
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import measure
@@ -32,6 +31,7 @@ from fill import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 SIZES = (10, 1_000, 100_000)
 ROLLBACK, PROMOTE, ALIAS = "enginectl rollback", "enginectl promote", "mlflow alias set"
@@ -61,9 +61,10 @@ def _whole_processes(
     enginectl = measure.enginectl()
     env = here.env
 
-    def run(*arguments: str) -> Callable[[], None]:
+    def run(*arguments: str) -> Callable[[], object]:
         return lambda: measure.command(enginectl, *arguments, cwd=here.folder, env=env)
 
+    accepted = ("--override", "bad", "--reason", "bench")
     cases = [
         measure.Case(name="python -c pass", run=partial(measure.command, sys.executable, "-c", "")),
         # In turn: the second release goes live, and the first comes back. The rollback marks the
@@ -71,16 +72,7 @@ def _whole_processes(
         measure.Case(
             name=PROMOTE,
             before=run("hold", str(here.channel), "--lift", "--reason", "bench"),
-            run=run(
-                "promote",
-                here.second.name,
-                "--to",
-                here.channel.channel,
-                "--override",
-                "bad",
-                "--reason",
-                "bench",
-            ),  # fmt: skip
+            run=run("promote", here.second.name, "--to", here.channel.channel, *accepted),
         ),
         measure.Case(name=ROLLBACK, run=run("rollback", str(here.channel), "--reason", "bench")),
         measure.Case(name="enginectl status", run=run("status", str(here.channel.product))),
@@ -99,7 +91,7 @@ def _whole_processes(
 
 
 def _inside(here: project.Project, mlflow: _Mlflow | None, size: int, acts: int) -> None:
-    samples = {"roll_back": [], "promote": []}
+    samples: dict[str, list[float]] = {"promote": [], "roll_back": []}
     desk = Desk(
         registry=open_registry(here.url),
         actor=Actor(name="bench", proved_by="claimed"),
@@ -185,7 +177,7 @@ class _Mlflow:
             "    taken.append(time.perf_counter() - began)\n"
             "print(json.dumps(taken[10:]))\n"
         )
-        return json.loads(text.splitlines()[-1])
+        return [float(value) for value in json.loads(text.splitlines()[-1])]
 
     def _python_runs(self, code: str) -> str:
         return measure.command(self._python, "-c", code, env=self._env)

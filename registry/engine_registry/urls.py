@@ -23,8 +23,8 @@ def stores_at(url: str, clock: Callable[[], datetime]) -> Stores:
     """The ports of the registry at `url`; the adapter is loaded here.
 
     Raises:
-        InvalidInput: an unknown scheme, a `file:` address that is not an absolute path, or a malformed
-            `s3:` address.
+        InvalidInput: an unknown scheme, a `file:` address that is not an absolute path, or a
+            malformed `s3:` address.
     """
     if not url:
         raise InvalidInput(

@@ -11,25 +11,20 @@ from engine_registry.testing.conformance import (
 )
 from tests.servers.s3 import S3Server
 
-pytest_plugins = ["tests.servers.s3"]
+pytest_plugins = ["tests.servers.s3_fixtures"]
 pytestmark = pytest.mark.xdist_group("s3")
-
-
-def founded(stores: Stores) -> Stores:
-    stores.blobs.add_bytes(b"founds it")
-    return stores
 
 
 class _SeaweedFS:
     @pytest.fixture
     def stores(self, seaweed: S3Server) -> Stores:
-        return founded(seaweed.stores())
+        return seaweed.founded()
 
 
 class _Moto:
     @pytest.fixture
     def stores(self, moto: S3Server) -> Stores:
-        return founded(moto.stores())
+        return moto.founded()
 
 
 class TestSeaweedFSBlobs(_SeaweedFS, BlobStoreContract):
@@ -59,4 +54,4 @@ class TestMotoPointers(_Moto, PointerStoreContract):
 class TestBlobsWithTheOldestChecksum(BlobStoreContract):
     @pytest.fixture
     def stores(self, seaweed: S3Server) -> Stores:
-        return founded(seaweed.stores(seaweed.url(checksum=ChecksumMode.MD5)))
+        return seaweed.founded(seaweed.url(checksum=ChecksumMode.MD5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,14 +99,14 @@ class Project:
         assert ran.code == 0, f"{args}: {ran.err}"
         return ran.json
 
-    def kill_at_line(self, number: int, *args: str) -> tuple[bool, list[str]]:
-        """Run until line `number` of standard error, then SIGKILL: was it killed, and the lines."""
+    def kill_at_phase(self, phase: str, *args: str) -> tuple[bool, list[str]]:
+        """Run until `phase` begins, then SIGKILL: was it killed, and what it had said."""
         process = self.start(*args)
         lines: list[str] = []
         assert process.stderr is not None
         for line in process.stderr:
             lines.append(line.strip())
-            if len(lines) == number:
+            if re.match(rf"{phase}(: (?!reused)|$)", lines[-1]):
                 process.send_signal(signal.SIGKILL)
                 break
         process.stderr.close()

@@ -142,8 +142,10 @@ def failure(*arguments: str):
         env=ENVIRONMENT,
         check=False,
     )
-    error = parse_error(ended.stderr.splitlines()[-1])
-    assert error is not None, ended.stderr
+    # llama.cpp's own thread may write one more line after it.
+    found = [error for line in ended.stderr.splitlines() if (error := parse_error(line))]
+    assert len(found) == 1, ended.stderr
+    (error,) = found
     assert ended.returncode == error.exit_code
     return error
 

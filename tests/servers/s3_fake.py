@@ -84,6 +84,7 @@ class FakeS3:
         self.objects: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
         self.requests: list[str] = []
+        self.forbidden: tuple[str, ...] = ()  # writes to keys that hold one of these are refused
         self.lock = threading.RLock()
         self._ids = count(1)
 
@@ -123,7 +124,10 @@ class FakeS3:
             name: value
             for name, value in headers.items()
             if name.startswith("x-amz-meta-")
-            or (self.habits.keeps_checksums and name in ("x-amz-checksum-crc32", "x-amz-checksum-sha256"))
+            or (
+                self.habits.keeps_checksums
+                and name in ("x-amz-checksum-crc32", "x-amz-checksum-sha256")
+            )
         }
 
     def refuse_damaged(self, data: bytes, headers: dict[str, str]) -> None:
@@ -212,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.store.requests.append(f"{self.command} {key or query.get('prefix', '')}")
         try:
             if self.store.habits.locked:
+                raise Refusal(403, "AccessDenied")
+            if self.command != "GET" and any(part in key for part in self.store.forbidden):
                 raise Refusal(403, "AccessDenied")
             if bucket != self.store.bucket:
                 raise Refusal(404, "NoSuchBucket")
@@ -340,8 +346,7 @@ class _Handler(BaseHTTPRequestHandler):
                 f"<Size>{len(part.data)}</Size>{sums}</Part>"
             )
         self._xml(
-            "<ListPartsResult><IsTruncated>false</IsTruncated>"
-            f"{''.join(lines)}</ListPartsResult>"
+            f"<ListPartsResult><IsTruncated>false</IsTruncated>{''.join(lines)}</ListPartsResult>"
         )
 
     def _xml(self, text: str, status: int = 200) -> None:

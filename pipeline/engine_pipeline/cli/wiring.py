@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine_pipeline.build.build import BuildBackend
     from engine_pipeline.build.machine import Machine
     from engine_pipeline.build.step_cache import StepCache
     from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
-    from engine_pipeline.promote.findings import Wanted
+    from engine_pipeline.promote.findings import Finding, Wanted
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy, Policies
     from engine_pipeline.runners.port import Runner
     from engine_pipeline.spec.lock import LockedTokenizer
-    from engine_registry.record import Actor, Record
+    from engine_pipeline.targets.definition import Definition
+    from engine_pipeline.targets.port import Target
+    from engine_registry.record import Actor, Platform, Record
     from engine_registry.registry import Registry
 
 
@@ -148,6 +152,22 @@ class Shell:
             hint="set backend.kind of the spec to one of them",
             reference="no-backend",
         )
+
+    def target(self, definition: Definition) -> Target:
+        """The target that `targets.yaml` or a command line describes."""
+        from engine_pipeline.targets.kinds import open_target
+
+        return open_target(definition, who=f"{self.actor.name} (process {os.getpid()})")
+
+    def fit(self, node: Path | None) -> Callable[[Platform], tuple[Finding, ...]]:
+        """The rules of what loads where, for a described node or for this machine."""
+        from engine_pipeline.compat.fit import decide_fit
+        from engine_pipeline.deploy.node import fit_on_machine, read_node
+
+        if node is None:
+            return lambda platform: fit_on_machine(platform, self.machine)
+        described = read_node(node)
+        return lambda platform: decide_fit(platform, described)
 
     def gates_for(self, record: Record) -> tuple[str, ...]:
         """Every gate that a channel of the engine's product asks for, each once."""

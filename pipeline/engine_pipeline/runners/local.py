@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 STALL_TIMEOUT_S = 1800.0
 TIMEOUT_S = 24 * 3600.0
 _TICK_S = 0.5
+# Without a word on progress for this long, the time that the step has taken is told instead.
+_BEAT_S = 5.0
 _READ_BYTES = 64 << 10
 _NO_SPACE = "No space left on device"
 _KILLED = 128 + signal.SIGKILL
@@ -55,13 +57,19 @@ class LocalRunner:
     Args:
         stall_timeout_s: longest silence of a step.
         timeout_s: longest run of a step.
+        beat_s: how long a step may say nothing of its progress before the time it took is told.
     """
 
     def __init__(
-        self, *, stall_timeout_s: float = STALL_TIMEOUT_S, timeout_s: float = TIMEOUT_S
+        self,
+        *,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
+        beat_s: float = _BEAT_S,
     ) -> None:
         self._stall_timeout_s = stall_timeout_s
         self._timeout_s = timeout_s
+        self._beat_s = beat_s
 
     def run(self, step: Step, paths: StepPaths, progress: Progress) -> StepResult:
         """Run it; see `Runner.run`."""
@@ -79,7 +87,9 @@ class LocalRunner:
     def _execute(self, step: Step, paths: StepPaths, progress: Progress) -> _Ending:
         values = {"python": sys.executable, "lock": str(paths.lock), "output": str(paths.output)}
         values |= {f"input:{name}": str(path) for name, path in paths.inputs.items()}
-        environment = step_environment(step.env, paths.scratch, os.environ)
+        environment = step_environment(step.env, paths.scratch, os.environ) | step.variables
+        if paths.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(paths.gpus)
         report = paths.scratch / ".usage.json"
         started = time.monotonic()
         process = subprocess.Popen(
@@ -118,7 +128,7 @@ class LocalRunner:
     ) -> EngineCIError | None:
         """Relay what the process says until it ends; the error it ended with, if it said one."""
         error: EngineCIError | None = None
-        started = heard = time.monotonic()
+        started = heard = told = time.monotonic()
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
@@ -132,6 +142,7 @@ class LocalRunner:
                     for text in key.data.feed(piece):
                         line = without_secrets(text, secrets)
                         if key.fileobj is process.stdout and relay(line, progress):
+                            told = heard
                             continue
                         found = parse_error(line) if key.fileobj is process.stderr else None
                         error = found or error
@@ -143,6 +154,9 @@ class LocalRunner:
                     # Something that left the step's session still holds its pipes.
                     break
                 self._check_time(step, started, heard)
+                if time.monotonic() - told > self._beat_s:
+                    told = time.monotonic()
+                    progress.update(round(told - started), None, "seconds")
         process.wait()
         return error
 

@@ -22,6 +22,7 @@ class StepPaths:
         output: exists and is empty.
         scratch: exists; working directory and temporary files, thrown away afterwards.
         log: where the step's text goes.
+        gpus: UUIDs of the GPUs that are leased to the step.
     """
 
     lock: Path
@@ -29,6 +30,7 @@ class StepPaths:
     scratch: Path
     log: Path
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

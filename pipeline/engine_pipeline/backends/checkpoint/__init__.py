@@ -1,1 +1,1 @@
-"""Engine kind `trtllm-checkpoint`: a pre-quantised checkpoint for TensorRT-LLM's PyTorch backend."""
+"""Engine kind `trtllm-checkpoint`: pre-quantised checkpoints for TensorRT-LLM on PyTorch."""

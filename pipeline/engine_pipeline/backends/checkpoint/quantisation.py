@@ -15,7 +15,7 @@ from engine_pipeline.backends.checkpoint.schemes import MIXED, known_algos
 from engine_registry.errors import InvalidInput
 
 QUANT_FILE, CONFIG_FILE = "hf_quant_config.json", "config.json"
-_METHOD = "modelopt"
+METHOD = "modelopt"
 _HINT = "take a checkpoint that ModelOpt's hf_ptq.py exported, or one that is not quantised"
 
 
@@ -104,9 +104,9 @@ def _from_config(config: dict[str, Any], name: str) -> Quantisation | None:
     if not isinstance(stated, dict):
         return None
     method = stated.get("quant_method")
-    if method != _METHOD:
+    if method != METHOD:
         raise InvalidInput(
-            f"{name}: {CONFIG_FILE} says quant_method {method!r}, this kind takes {_METHOD!r}",
+            f"{name}: {CONFIG_FILE} says quant_method {method!r}, this kind takes {METHOD!r}",
             hint=_HINT,
             reference="checkpoint-quantised-otherwise",
         )

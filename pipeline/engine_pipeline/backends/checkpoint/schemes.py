@@ -57,7 +57,9 @@ def cache_algo(precision: CachePrecision) -> str | None:
 def known_algos() -> frozenset[str]:
     """Every scheme that a layer of a mixed checkpoint may have."""
     return frozenset(
-        scheme.quant_algo for scheme in _schemes().values() if scheme.quant_algo not in (None, MIXED)
+        scheme.quant_algo
+        for scheme in _schemes().values()
+        if scheme.quant_algo not in (None, MIXED)
     )
 
 

@@ -50,9 +50,7 @@ def _header(path: Path) -> dict[str, dict[str, object]]:
     """The tensors of one file, after comparing its size with what they need."""
     size = path.stat().st_size
     if not size:
-        raise InvalidInput(
-            f"{path.name} is empty (0 bytes)", hint=_HINT, reference="engine-empty"
-        )
+        raise InvalidInput(f"{path.name} is empty (0 bytes)", hint=_HINT, reference="engine-empty")
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
         data = stream.read(length) if length <= _HEADER_LIMIT else b""

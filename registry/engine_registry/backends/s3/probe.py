@@ -20,7 +20,7 @@ from engine_registry.backends.s3.objects import IF_ABSENT
 from engine_registry.errors import EngineCIError, Incompatible, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from engine_registry.backends.s3.objects import Objects
 
@@ -31,6 +31,7 @@ RACERS = 8
 ROUNDS = 3
 _FRESH = timedelta(days=30)
 _VERSION = 1
+_NO_ETAG = '"00000000000000000000000000000000"'
 
 
 class Proof(NamedTuple):
@@ -43,13 +44,31 @@ class Proof(NamedTuple):
         return {"IfMatch": etag if self.quoted else etag.strip('"')}
 
 
+class Remembered(NamedTuple):
+    """A proof that was made earlier, by whomever."""
+
+    proof: Proof
+    proved_at: datetime
+
+
 def marker_name(endpoint: str | None) -> str:
     """Where the proof for one endpoint is remembered."""
     key = hashlib.sha256(f"{_VERSION} {endpoint or 'aws'}".encode()).hexdigest()[:16]
     return f"cache/conditional-writes/{key}.json"
 
 
-def proven(objects: Objects, clock: Callable[[], datetime]) -> Proof:
+def remembered(objects: Objects) -> Remembered | None:
+    """The proof that lies in the bucket, if one does and can be read. Never fails."""
+    with suppress(EngineCIError, ValueError, KeyError, TypeError):
+        held = objects.get(marker_name(objects.address.endpoint))
+        if held is not None:
+            said = json.loads(held.data)
+            at = datetime.fromisoformat(said["proved_at"])
+            return Remembered(Proof(quoted=bool(said["quoted"])), at)
+    return None
+
+
+def proven(objects: Objects, old: Remembered | None, clock: Callable[[], datetime]) -> Proof:
     """The remembered proof, or a new one.
 
     An old proof is renewed; where that is not possible now (read-only access, say), it still
@@ -58,30 +77,22 @@ def proven(objects: Objects, clock: Callable[[], datetime]) -> Proof:
     Raises:
         Incompatible: `store-ignores-conditions`; names what failed.
     """
-    name = marker_name(objects.address.endpoint)
-    held = objects.get(name)
-    old = _read(held.data) if held else None
-    if old is not None and timedelta(0) <= clock() - old[1] < _FRESH:
-        return old[0]
+    if old is not None and timedelta(0) <= clock() - old.proved_at < _FRESH:
+        return old.proof
     try:
         found = prove(objects)
     except Unavailable as error:
         if old is None:
             raise
-        _LOG.warning("conditional writes: proof of %s not renewed: %s", old[1], error.message)
-        return old[0]
+        _LOG.warning(
+            "conditional writes: proof of %s not renewed: %s", old.proved_at, error.message
+        )
+        return old.proof
     said = {"endpoint": objects.address.endpoint, "proved_at": clock().isoformat()}
     with suppress(EngineCIError):
+        name = marker_name(objects.address.endpoint)
         objects.put(name, json.dumps({**said, **found._asdict()}).encode())
     return found
-
-
-def _read(data: bytes) -> tuple[Proof, datetime] | None:
-    try:
-        said = json.loads(data)
-        return Proof(quoted=bool(said["quoted"])), datetime.fromisoformat(said["proved_at"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def prove(objects: Objects) -> Proof:
@@ -105,40 +116,49 @@ def prove(objects: Objects) -> Proof:
 def _prove_once(
     objects: Objects, pool: ThreadPoolExecutor, name: str, proof: Proof, *, first: bool
 ) -> Proof:
-    def race(condition: dict[str, str]) -> list[bytes]:
-        offers = [uuid4().hex.encode() for _ in range(RACERS)]
+    def race(condition: Mapping[str, str]) -> set[bytes]:
+        offers = [_offer() for _ in range(RACERS)]
         etags = pool.map(lambda data: objects.put(name, data, condition=condition), offers)
-        return [offer for offer, etag in zip(offers, etags, strict=True) if etag is not None]
+        acknowledged = {data for data, etag in zip(offers, etags, strict=True) if etag is not None}
+        # A winner whose reply was lost shows by its data.
+        held = objects.get(name)
+        return acknowledged | ({held.data} & set(offers) if held else set())
 
-    winners = race(dict(IF_ABSENT))
-    etag = _stored(objects, name, winners, "If-None-Match: *", "create")
+    winners = race(IF_ABSENT)
+    if len(winners) != 1:
+        raise _ignored(objects, f"If-None-Match: * let {len(winners)} of {RACERS} writers create")
     if first:
-        if objects.put(name, b"late", condition=IF_ABSENT) is not None:
+        if objects.put(name, _offer(), condition=IF_ABSENT) is not None:
             raise _ignored(objects, "If-None-Match: * let a second writer replace an object")
-        wrong = '"00000000000000000000000000000000"'
-        if objects.put(name, b"wrong", condition=proof.if_match(wrong)) is not None:
+        if objects.put(name, _offer(), condition=proof.if_match(_NO_ETAG)) is not None:
             raise _ignored(objects, "If-Match with another ETag replaced an object")
-        proof, etag = _quoting(objects, name, etag)
-    _stored(objects, name, race(proof.if_match(etag)), "If-Match", "replace")
+        proof = _quoting(objects, name)
+    winners = race(proof.if_match(_etag(objects, name)))
+    if len(winners) != 1:
+        raise _ignored(objects, f"If-Match let {len(winners)} of {RACERS} writers replace")
     return proof
 
 
-def _quoting(objects: Objects, name: str, etag: str) -> tuple[Proof, str]:
+def _quoting(objects: Objects, name: str) -> Proof:
     for proof in (Proof(quoted=True), Proof(quoted=False)):
-        renewed = objects.put(name, b"right", condition=proof.if_match(etag))
-        if renewed is not None:
-            return proof, renewed
-    raise _ignored(objects, "If-Match refused the object's own ETag")
+        data = _offer()
+        written = objects.put(name, data, condition=proof.if_match(_etag(objects, name)))
+        held = objects.get(name)
+        if held is not None and held.data == data:
+            return proof
+        if written is not None:
+            break
+    raise _ignored(objects, "If-Match with the object's own ETag did not replace it")
 
 
-def _stored(objects: Objects, name: str, winners: list[bytes], header: str, act: str) -> str:
-    if len(winners) != 1:
-        raise _ignored(
-            objects, f"{header}: {len(winners)} of {RACERS} writers could {act} one object, want 1"
-        )
+def _offer() -> bytes:
+    return uuid4().hex.encode()
+
+
+def _etag(objects: Objects, name: str) -> str:
     held = objects.get(name)
-    if held is None or held.data != winners[0]:
-        raise _ignored(objects, f"{header}: the object does not hold what its one writer wrote")
+    if held is None:
+        raise _ignored(objects, "an object that was just written cannot be read")
     return held.head.etag
 
 

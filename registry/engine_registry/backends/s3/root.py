@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine_registry import layout
 from engine_registry.backends.s3.objects import IF_ABSENT
-from engine_registry.backends.s3.probe import proven
+from engine_registry.backends.s3.probe import proven, remembered
 from engine_registry.backends.s3.stamps import Stamps
 from engine_registry.documents import seal, unseal_body
 from engine_registry.errors import Incompatible, InvalidInput, NotFound
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from engine_registry.backends.s3.objects import Objects
-    from engine_registry.backends.s3.probe import Proof
+    from engine_registry.backends.s3.probe import Proof, Remembered
 
 # Never listed as part of a registry: derived, and scratch.
 PRIVATE = ("cache/", "tmp/")
@@ -40,6 +40,7 @@ class S3Root:
         self._clock = clock
         self._lock = Lock()
         self._known = False
+        self._remembered: Remembered | None = None
         self._proof: Proof | None = None
 
     def require(self) -> None:
@@ -86,15 +87,16 @@ class S3Root:
 
     def _prove(self) -> Proof:
         if self._proof is None:
-            self._proof = proven(self.objects, self._clock)
+            self._proof = proven(self.objects, self._remembered, self._clock)
         return self._proof
 
     def _open(self) -> bool:
-        # Both are asked at once: the first act of a process waits for one reply, not for two.
-        with ThreadPoolExecutor(1) as pool:
-            damaged = pool.submit(self.stamps.load)
+        # All are asked at once: the first act of a process waits for one reply, not for three.
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(self.stamps.load)
+            proof = pool.submit(remembered, self.objects)
             held = self.objects.get(layout.REGISTRY)
-            damaged.result()
+            self._remembered = proof.result()
         if held is None:
             return False
         body, _ = unseal_body(held.data, layout.REGISTRY)

@@ -1,0 +1,1 @@
+"""The Docker Engine: reaching it, its images, and what its refusals mean."""

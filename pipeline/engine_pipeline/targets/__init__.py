@@ -1,0 +1,1 @@
+"""Places where a channel's release is served from: one module per kind."""

@@ -1,0 +1,1 @@
+"""Target `triton`: a Triton Inference Server that is told explicitly what to load."""
