@@ -48,8 +48,21 @@ types: $(TEST_VENV)/ready
 unit: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
 
+# BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
 bench: $(TEST_VENV)/ready
-	@for script in bench/*.py; do echo "== $$script"; $(TEST_VENV)/bin/python $$script || exit 1; done
+	@for name in startup moves ingest; do \
+	    echo "== bench/$$name.py"; $(TEST_VENV)/bin/python bench/$$name.py $(BENCH_FLAGS) || exit 1; \
+	done
+
+# Tools to compare with; MLflow 3.18 needs a newer Python than 3.11.
+.PHONY: bench-peers
+bench-peers: .venv-peers/ready
+
+.venv-peers/ready:
+	@echo "installing DVC and MLflow into .venv-peers (about 950 MB, once)"
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2'
+	touch $@
 
 clean:
 	rm -rf $(DEMO_VENV) $(TEST_VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, NoReturn
 
 from engine_registry import layout
 from engine_registry.backends.filesystem import file_stores
 from engine_registry.backends.filesystem.blobs import FileBlobs
-from engine_registry.backends.filesystem.documents import FileDocuments
+from engine_registry.backends.filesystem.documents import FileDocuments, FilePointers
 from engine_registry.backends.filesystem.root import StoreRoot
 from engine_registry.digest import Digest
 from engine_registry.refs import ProductRef
@@ -53,6 +54,17 @@ class _QuickDocuments(FileDocuments):
         return _write(self._dir / name, data)
 
 
+class _QuickPointers(FilePointers):
+    def __init__(self, root: Path) -> None:
+        super().__init__(StoreRoot(root, utc_now))
+        self._dir = root
+
+    def swap(self, name: str, expected: str | None, data: bytes) -> str:  # noqa: ARG002
+        (self._dir / name).unlink(missing_ok=True)
+        _write(self._dir / name, data)
+        return Digest.of(data).hex
+
+
 def _write(path: Path, data: bytes) -> bool:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
@@ -67,13 +79,12 @@ def _write(path: Path, data: bytes) -> bool:
 
 
 def quick_registry(root: Path) -> Registry:
-    """The registry at `root`, its blobs and documents written without waiting for the disk."""
-    real = file_stores(root, utc_now)
+    """The registry at `root`, which exists, for one writer that does not wait for the disk."""
     quick = Stores(
         blobs=_QuickBlobs(root),
         documents=_QuickDocuments(root),
-        pointers=real.pointers,
-        inventory=real.inventory,
+        pointers=_QuickPointers(root),
+        inventory=file_stores(root, utc_now).inventory,
     )
     return Registry(quick, utc_now, f"file://{root}")
 
@@ -92,7 +103,7 @@ def fill(root: Path, scratch: Path, held: int, count: int) -> None:
     children = []
     for part in range(cores):
         if (child := os.fork()) == 0:
-            os._exit(_fill_part(root, scratch / f"part-{part}", range(held + part, count, cores)))
+            _fill_part(root, scratch / f"part-{part}", range(held + part, count, cores))
         children.append(child)
     if any(os.waitpid(child, 0)[1] for child in children):
         msg = "filling the registry failed"
@@ -103,14 +114,21 @@ def fill(root: Path, scratch: Path, held: int, count: int) -> None:
     print(f"{count - held:,} engines recorded in {wrote_s:.0f} s, sample checked", flush=True)
 
 
-def _fill_part(root: Path, folder: Path, numbers: range) -> int:
-    registry = quick_registry(root)
-    for number in numbers:
-        name = f"engine-{number}"
-        product = ProductRef("tiny", f"target-{number % PRODUCTS}")
-        files = {"model.gguf": name.encode() * 8}
-        registry.engines.put_engine(samples.sample_draft(folder, name, files, product=product))
-    return 0
+def _fill_part(root: Path, folder: Path, numbers: range) -> NoReturn:
+    """The life of a child process: it must not come back to the code that forked it."""
+    code = 1
+    try:
+        registry = quick_registry(root)
+        for number in numbers:
+            name = f"engine-{number}"
+            product = ProductRef("tiny", f"target-{number % PRODUCTS}")
+            files = {"model.gguf": name.encode() * 8}
+            registry.engines.put_engine(samples.sample_draft(folder, name, files, product=product))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _read_back(root: Path, count: int) -> None:

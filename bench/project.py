@@ -94,8 +94,14 @@ class Project:
         }
 
 
-def prepare(folder: Path, root: Path) -> Project:
-    """Write the files below `folder` and put engines, reports, releases and events into `root`."""
+def prepare(folder: Path, root: Path, events: int = EVENTS) -> Project:
+    """Write the files below `folder` and put engines, reports, releases and events into `root`.
+
+    Args:
+        folder: of `channels.yaml` and the suite.
+        root: of the registry.
+        events: length of the channel's log; even, so that the first release is live at its end.
+    """
     suite_dir = folder / "golden_prompts" / "core"
     suite_dir.mkdir(parents=True)
     (folder / "channels.yaml").write_text(_CHANNELS)
@@ -109,7 +115,7 @@ def prepare(folder: Path, root: Path) -> Project:
     wanted = {"core": Wanted(policy=gate.digest, suite=load_suite(suite_dir.parent, "core").digest)}
     first, second = (_release(registry, name, policies, wanted["core"]) for name in ("one", "two"))
     quick = quick_registry(root)
-    for number in range(EVENTS):
+    for number in range(events):
         change = samples.sample_promotion(second if number % 2 == 0 else first)
         samples.sample_event(quick, change, ref=CHANNEL, operation=uuid.uuid4().hex)
     return Project(

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # The whole flow, from spec to rollback, on a real model and this CPU: two engines of the same model
 # (INT8 and INT4) are built, judged, promoted, and prod is taken back. Every command is printed
-# before it runs, exactly as you would type it. State is kept in .demo/, so a second run reuses it.
+# before it runs, exactly as you would type it. Everything is kept in .demo/: a second run starts with
+# an empty registry and reuses every step of the builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export ENGINECTL_REGISTRY="file://$PWD/.demo/engines"
 export ENGINECTL_CACHE="$PWD/.demo/cache"
 export PYTHONUNBUFFERED=1
+rm -rf .demo/engines
 
 specs=build_specs/smollm2-135m-instruct
 int8=$specs/cpu-x86-64-v3-int8.yaml
@@ -19,10 +21,9 @@ run() {
   printf '\n$ %s\n' "$(printf '%q ' "$@")"
   "$@"
 }
-# The last printed word of a command that answers with a name, for use in the next command.
+# One field of a JSON answer, for use in the next command.
 field() { python3 -c 'import json,sys; d=json.load(sys.stdin)
-for k in sys.argv[1].split("."): d=d[k]
-print(d)' "$1"; }
+print(d[sys.argv[1]])' "$1"; }
 
 say "1. Lock: pin every reference of both specs (the locks are committed; this checks them)"
 run enginectl lock --check "$int8"
@@ -42,9 +43,6 @@ run enginectl gate "${engine8:0:19}"
 run enginectl gate "${engine4:0:19}"
 
 say "5. Release and promote INT8, then INT4"
-if [ "$(enginectl status $product/prod --output json | field channels.0.hold 2>/dev/null || true)" != None ]; then
-  run enginectl hold $product/prod --lift --reason "the demo starts again" || true
-fi
 run enginectl release "${engine8:0:19}"
 release8=$(enginectl release "${engine8:0:19}" --output json 2>/dev/null | field name)
 run enginectl promote "$release8" --to staging
@@ -63,13 +61,17 @@ say "7. Roll back: prod returns to the INT8 engine; nothing is rebuilt"
 run enginectl rollback $product/prod --to "${engine8:0:19}" --reason "demo: INT4 answers too loosely"
 run enginectl status
 
-report=$(enginectl show "${engine8:0:19}" --output json | field report_file)
+for name in int8 int4; do
+  engine=engine${name#int}
+  enginectl show "${!engine}" --report >".demo/report-$name.md"
+done
 say "Done."
 cat <<END
-The INT8 engine's gate report: $report
+Read next: the gate reports .demo/report-int8.md and .demo/report-int4.md
 
 Try next, in this shell:
-  export ENGINECTL_REGISTRY=$ENGINECTL_REGISTRY ENGINECTL_CACHE=$ENGINECTL_CACHE PATH=$PWD/.venv/bin:\$PATH
+  export ENGINECTL_REGISTRY=$ENGINECTL_REGISTRY ENGINECTL_CACHE=$ENGINECTL_CACHE
+  export PATH=$PWD/.venv/bin:\$PATH
   enginectl whatwas $product/prod --at -1m
   enginectl promote $release4 --to prod        # refused: the rollback set a hold
   enginectl explain $int8 $int4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from engine_registry import layout
 from engine_registry.digest import Digest
 from engine_registry.documents import seal, unseal
-from engine_registry.errors import IntegrityError
+from engine_registry.errors import IntegrityError, NotFound
 from engine_registry.manifest import (
     EMPTY_BYTES,
     Descriptor,
@@ -23,6 +23,8 @@ from engine_registry.manifest import (
 from engine_registry.record import ReferrerLink
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine_registry.store import Stores
 
 
@@ -53,8 +55,19 @@ class Attachments:
         self._blobs = stores.blobs
         self._documents = stores.documents
 
-    def put(self, subject: Descriptor, attachment: Attachment) -> Digest:
-        """Attach; the digest of the attached manifest. The same one again is a no-op."""
+    def put(
+        self,
+        subject: Descriptor,
+        attachment: Attachment,
+        announce: Callable[[], None] = lambda: None,
+    ) -> Digest:
+        """Attach; the digest of the attached manifest. The same one again is a no-op.
+
+        Args:
+            subject: what to attach to.
+            attachment: what to attach.
+            announce: called before something new becomes visible.
+        """
         layers = []
         for title, data, media_type in attachment.files:
             stored = self._blobs.add_bytes(data)
@@ -70,7 +83,10 @@ class Attachments:
             artifact_type=attachment.artifact_type,
             annotations=attachment.annotations,
         )
-        self._documents.create(layout.referrer(subject.digest, digest), seal(link))
+        name = layout.referrer(subject.digest, digest)
+        if not self._documents.exists(name):
+            announce()
+        self._documents.create(name, seal(link))
         return digest
 
     def links(self, subject: Digest, artifact_type: str | None) -> list[ReferrerLink]:
@@ -78,7 +94,10 @@ class Attachments:
         found = []
         for child in self._documents.children(layout.referrers(subject)):
             name = f"{layout.referrers(subject)}/{child}"
-            link, _ = unseal(self._documents.read(name), ReferrerLink, name)
+            try:
+                link, _ = unseal(self._documents.read(name), ReferrerLink, name)
+            except NotFound:
+                continue  # discarded meanwhile
             if artifact_type is None or link.artifact_type == artifact_type:
                 found.append(link)
         return found

@@ -1,7 +1,8 @@
 """Engines: put one in, find it again, hand it out, attach reports to it.
 
 Owns the order of writes that keeps invariant 1: blobs, manifest, attestations, record, key link. An
-engine without a record does not exist for any reader, whatever else of it is stored.
+engine without a record does not exist for any reader, whatever else of it is stored. Every write is
+followed by a look at what it relies on, since a garbage collection may have run meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from engine_registry.attachments import Attachment, Attachments
 from engine_registry.digest import Digest
 from engine_registry.documents import seal, unseal
 from engine_registry.drafts import BuildFacts, EngineDraft, EngineFile, StoredEngine
-from engine_registry.errors import DocumentConflict, IntegrityError, NotFound
+from engine_registry.errors import DocumentConflict, IntegrityError, NotFound, Unavailable
 from engine_registry.manifest import (
     LOCK_ARTIFACT,
     MANIFEST,
@@ -32,7 +33,9 @@ from engine_registry.manifest import (
 )
 from engine_registry.materialise import write_engine
 from engine_registry.record import KeyLink, Record
+from engine_registry.rescue import rescue_engine
 from engine_registry.store import Depth
+from engine_registry.touched import Act
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,8 +43,13 @@ if TYPE_CHECKING:
 
     from engine_registry.record import ReferrerLink
     from engine_registry.store import Stores
+    from engine_registry.touched import Touches
 
 _LOG = logging.getLogger(__name__)
+
+# How often an engine is put in anew because old files that it shares were discarded meanwhile. Each
+# time takes a collection at just that moment.
+_PUTS = 4
 
 
 class Engines:
@@ -49,10 +57,13 @@ class Engines:
 
     Args:
         stores: where they lie.
+        touches: where it is noted what is done to them.
         workers: how many files are stored or hashed at the same time; default: one per CPU.
     """
 
-    def __init__(self, stores: Stores, workers: int | None = None) -> None:
+    def __init__(self, stores: Stores, touches: Touches, workers: int | None = None) -> None:
+        self._stores = stores
+        self._touches = touches
         self._blobs = stores.blobs
         self._documents = stores.documents
         self._attachments = Attachments(stores)
@@ -68,15 +79,20 @@ class Engines:
             InvalidInput: an unusable or unsafe file, or one that changed while it was read.
             Unavailable: the store is full, not writable or not reachable.
         """
-        manifest = self._put_files(draft)
-        data = manifest.to_bytes()
-        engine = self._blobs.add_bytes(data).digest
-        facts = draft.facts
-        if not self._documents.exists(layout.record(engine, facts.build_key)):
-            self._put_record(draft, engine, manifest, len(data))
-        link = KeyLink(build_key=facts.build_key, engine=engine)
-        self._documents.create(layout.key(facts.build_key, engine), seal(link))
-        return self.engine(engine)
+        for left in reversed(range(_PUTS)):
+            engine = self._put(draft, attach_again=left < _PUTS - 1)
+            try:
+                self._confirm(engine)
+                return self.engine(engine)
+            except NotFound as error:
+                _LOG.warning("engine %s: put in again: %s", engine.short, error.message)
+                rescue_engine(self._stores, self._touches, engine)
+        raise Unavailable(
+            f"engine {engine}: old files that it shares were discarded {_PUTS} times while it was "
+            "stored",
+            hint="let the garbage collection end, then run the same command again",
+            reference="engine-collected",
+        )
 
     def engine(self, digest: Digest) -> StoredEngine:
         """The engine's manifest and records, checked against their digests.
@@ -100,7 +116,10 @@ class Engines:
         found = []
         for child in self._documents.children(layout.records(digest)):
             name = f"{layout.records(digest)}/{child}"
-            record, _ = unseal(self._documents.read(name), Record, name)
+            try:
+                record, _ = unseal(self._documents.read(name), Record, name)
+            except NotFound:
+                continue  # discarded meanwhile
             if layout.record(record.engine, record.build_key) != name:
                 raise IntegrityError(
                     f"{name}: holds the record of engine {record.engine.short} and build key "
@@ -179,7 +198,20 @@ class Engines:
         attachment = Attachment(
             artifact_type=artifact_type, files=tuple(files), annotations=dict(annotations or {})
         )
-        return self._attachments.put(_descriptor(subject, size_bytes), attachment)
+        attached = self._attachments.put(
+            _descriptor(subject, size_bytes),
+            attachment,
+            lambda: self._touches.note(subject, Act.ATTACHED),
+        )
+        try:
+            self.check_engine(subject)
+        except NotFound:
+            rescue_engine(self._stores, self._touches, subject)
+        return attached
+
+    def renew(self, digest: Digest) -> None:
+        """Say that a build uses this engine now: a garbage collection spares it for a while."""
+        self._touches.note(digest, Act.REUSED)
 
     def referrers(self, subject: Digest, artifact_type: str | None = None) -> list[ReferrerLink]:
         """What is attached to a manifest, all of it or one type, in order of digest."""
@@ -222,17 +254,42 @@ class Engines:
             layers,
         )
 
-    def _put_record(
-        self, draft: EngineDraft, engine: Digest, manifest: Manifest, manifest_size_bytes: int
-    ) -> None:
-        subject = _descriptor(engine, manifest_size_bytes)
+    def _put(self, draft: EngineDraft, *, attach_again: bool) -> Digest:
+        manifest = self._put_files(draft)
+        data = manifest.to_bytes()
+        engine = self._blobs.add_bytes(data).digest
+        key = draft.facts.build_key
+        is_recorded = self._documents.exists(layout.record(engine, key))
+        if attach_again or not is_recorded:
+            provenance = draft.provenance(engine)
+            for attachment in (
+                Attachment.of_json(PROVENANCE_ARTIFACT, "provenance.json", provenance),
+                Attachment.of_json(LOCK_ARTIFACT, "build.lock.json", draft.lock),
+                *draft.attachments,
+            ):
+                self._attachments.put(_descriptor(engine, len(data)), attachment)
+        if not is_recorded:
+            self._touches.note(engine, Act.RECORDED)
+            self._put_record(draft, engine, manifest)
+        self._documents.create(
+            layout.key(key, engine), seal(KeyLink(build_key=key, engine=engine))
+        )
+        return engine
+
+    def _confirm(self, engine: Digest) -> None:
+        """Confirm that every byte of the engine and of what is attached is there.
+
+        Raises:
+            NotFound: something was discarded.
+        """
+        self.check_engine(engine)
+        for link in self.referrers(engine):
+            attached = self.manifest(link.manifest)
+            for part in (attached.config, *attached.layers):
+                self._blobs.check(part.digest, part.size, Depth.UNCHANGED)
+
+    def _put_record(self, draft: EngineDraft, engine: Digest, manifest: Manifest) -> None:
         provenance = draft.provenance(engine)
-        for attachment in (
-            Attachment.of_json(PROVENANCE_ARTIFACT, "provenance.json", provenance),
-            Attachment.of_json(LOCK_ARTIFACT, "build.lock.json", draft.lock),
-            *draft.attachments,
-        ):
-            self._attachments.put(subject, attachment)
         facts = draft.facts
         record = Record(
             engine=engine,

@@ -8,6 +8,11 @@
     releases/<model>/<target>/<number>.json          numbered from 1 within MODEL/TARGET
     channels/<model>/<target>/<channel>/events/<number>.json
     channels/<model>/<target>/<channel>/head.json    cached fold of the events: a pointer
+    sets/<set>.json                                  the fate of releases that move together
+    releases/<model>/<target>/<number>.retired.json  a release that garbage collection removed
+    holds/<model>/<target>/<number>.json             keeps a release from collection: a pointer
+    touched/<day>/<hour and minute>/<...>.json       engines recorded, judged, reused or removed
+    trash/<any of the above>                         discarded, not yet purged
     cache/                                           derived; may be deleted at any time
 
 Numbers are ten digits wide, so that a listing is in order.
@@ -30,6 +35,11 @@ RELEASES = "releases"
 RECORDS = "records"
 KEYS = "keys"
 REFERRERS = "referrers"
+SETS = "sets"
+HOLDS = "holds"
+TOUCHED = "touched"
+TRASH = "trash"
+RETIRED = ".retired.json"
 _WIDTH = 10
 
 
@@ -76,6 +86,26 @@ def releases(product: ProductRef) -> str:
 def release(ref: ReleaseRef) -> str:
     """The name of one release."""
     return f"{releases(ref.product)}/{ref.number:0{_WIDTH}d}.json"
+
+
+def retired(ref: ReleaseRef) -> str:
+    """The name of what is left of a release that was removed."""
+    return release(ref).removesuffix(".json") + RETIRED
+
+
+def hold(ref: ReleaseRef) -> str:
+    """The name of the hold on a release."""
+    return f"{HOLDS}/{ref.product.model}/{ref.product.target}/{ref.number:0{_WIDTH}d}.json"
+
+
+def release_set(name: str) -> str:
+    """The name of the decision on a set of releases."""
+    return f"{SETS}/{name}.json"
+
+
+def trash(name: str) -> str:
+    """Where a discarded name lies."""
+    return f"{TRASH}/{name}"
 
 
 def channel(ref: ChannelRef) -> str:

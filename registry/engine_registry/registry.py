@@ -9,9 +9,11 @@ from engine_registry import layout
 from engine_registry.channels import ChannelLog
 from engine_registry.documents import unseal
 from engine_registry.engines import Engines
+from engine_registry.holds import ReleaseHolds
 from engine_registry.record import RegistryInfo
 from engine_registry.releases import Releases
 from engine_registry.resolve import Resolved, Resolver
+from engine_registry.touched import Touches
 from engine_registry.urls import stores_at
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Registry:
         engines: put, find, check, hand out, attach.
         releases: cut and list.
         channels: read and append events.
+        holds: keep releases from garbage collection.
+        touches: which engines were touched lately.
     """
 
     def __init__(
@@ -48,9 +52,11 @@ class Registry:
         self.stores = stores
         self.clock = clock
         self.url = url
-        self.engines = Engines(stores)
-        self.releases = Releases(stores, self.engines)
+        self.touches = Touches(stores.documents, clock)
+        self.engines = Engines(stores, self.touches)
+        self.releases = Releases(stores, self.engines, self.touches)
         self.channels = ChannelLog(stores)
+        self.holds = ReleaseHolds(stores)
         self._resolver = Resolver(stores, self.engines, self.releases, self.channels)
 
     def info(self) -> RegistryInfo:

@@ -9,6 +9,9 @@ from engine_registry.documents import seal, unseal
 from engine_registry.errors import DocumentConflict, IntegrityError, InvalidInput, NotFound
 from engine_registry.record import Release
 from engine_registry.refs import ProductRef, ReleaseRef
+from engine_registry.rescue import rescue_release
+from engine_registry.retired import Retired
+from engine_registry.touched import Act
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,14 +19,17 @@ if TYPE_CHECKING:
     from engine_registry.engines import Engines
     from engine_registry.record import Actor, ReleaseContent
     from engine_registry.store import Stores
+    from engine_registry.touched import Touches
 
 
 class Releases:
     """Every release of one registry."""
 
-    def __init__(self, stores: Stores, engines: Engines) -> None:
+    def __init__(self, stores: Stores, engines: Engines, touches: Touches) -> None:
+        self._stores = stores
         self._documents = stores.documents
         self._engines = engines
+        self._touches = touches
 
     def create_release(
         self, product: ProductRef, content: ReleaseContent, actor: Actor, at: datetime
@@ -40,9 +46,12 @@ class Releases:
         for number in held:
             release = self.release(ReleaseRef(product, number))
             if release.content == content:
+                self.keep_whole(release)
                 return release
         self._refuse_incomplete(content)
-        number = max(held, default=0) + 1
+        self._touches.note(content.engine, Act.RELEASED)
+        # A number never comes back: what is left of a retired release counts.
+        number = max([*held, *self._retired_numbers(product)], default=0) + 1
         while True:
             release = Release(
                 model=product.model,
@@ -60,7 +69,25 @@ class Releases:
                     return theirs
                 number += 1
             else:
+                self.keep_whole(release)
                 return release
+
+    def keep_whole(self, release: Release) -> None:
+        """Confirm that a release that was just named is there whole, out of the trash if need be.
+
+        Raises:
+            NotFound, IntegrityError: it is not, and not in the trash either.
+        """
+        ref = ReleaseRef(ProductRef(release.model, release.target), release.number)
+        try:
+            self._refuse_incomplete(release.content)
+            if self._documents.exists(layout.release(ref)):
+                return
+        except NotFound:
+            pass
+        rescue_release(self._stores, self._touches, ref, release.content.engine)
+        self._refuse_incomplete(release.content)
+        self.release(ref)
 
     def release(self, ref: ReleaseRef) -> Release:
         """One release, checked.
@@ -75,6 +102,7 @@ class Releases:
         except NotFound as error:
             if error.name == "registry-missing":
                 raise
+            self._refuse_retired(ref)
             held = self._numbers(ref.product)
             known = f"there are 1 to {held[-1]}" if held else f"{ref.product} has no release"
             raise NotFound(
@@ -112,6 +140,29 @@ class Releases:
     def _numbers(self, product: ProductRef) -> list[int]:
         children = self._documents.children(layout.releases(product))
         found = (layout.number_of(child) for child in children)
+        return [number for number in found if number is not None]
+
+    def retired(self, ref: ReleaseRef) -> Retired | None:
+        """What is left of a release that was removed; None if it was not."""
+        name = layout.retired(ref)
+        try:
+            return unseal(self._documents.read(name), Retired, name)[0]
+        except NotFound:
+            return None
+
+    def _refuse_retired(self, ref: ReleaseRef) -> None:
+        gone = self.retired(ref)
+        if gone is None:
+            return
+        raise NotFound(
+            f"release {ref}: removed on {gone.at:%Y-%m-%d} by {gone.actor.name}: {gone.reason}",
+            hint=f"run `enginectl status {ref.product}` to list releases, or build it again",
+            reference="release-retired",
+        )
+
+    def _retired_numbers(self, product: ProductRef) -> list[int]:
+        children = self._documents.children(layout.releases(product))
+        found = (layout.number_of(c.replace(layout.RETIRED, ".json")) for c in children)
         return [number for number in found if number is not None]
 
     def _refuse_incomplete(self, content: ReleaseContent) -> None:

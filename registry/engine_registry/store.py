@@ -13,12 +13,15 @@ for an empty registry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from engine_registry.errors import Incompatible
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
     from pathlib import Path
 
     from engine_registry.digest import Digest
@@ -150,8 +153,80 @@ class Inventory(Protocol):
     """What a verification has to look at; the acts never list everything."""
 
     def files(self) -> Iterator[StoredFile]:
-        """Every stored blob, document, pointer and foreign file; derived and temporary ones not."""
+        """Every stored blob, document, pointer and foreign file.
+
+        Derived and temporary ones are left out, and so is what was discarded.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgedFile:
+    """One stored name, its size, and how long ago it was written, restored or discarded."""
+
+    name: str
+    size_bytes: int
+    age: timedelta
+
+
+class Trash(Protocol):
+    """Removal in two steps: out of sight, then gone. Only garbage collection removes anything.
+
+    A discarded `name` lies at `layout.trash(name)`: no reader and no writer finds it under its own
+    name any more, `DocumentStore.read` and `children` do below `trash/`. Ages are told by the
+    store's own clock, never by the caller's, and are never negative. Each step is atomic; repeating
+    one is a no-op, whoever took it.
+    """
+
+    def aged(self) -> Iterator[AgedFile]:
+        """Every file that `Inventory.files` gives and every discarded one, in any order."""
+        ...
+
+    def discard(self, name: str, min_age: timedelta) -> bool:
+        """Put `name` into the trash, in place of what was discarded there under that name.
+
+        False, and nothing happened, if it is not there or was written less than `min_age` ago.
+        """
+        ...
+
+    def restore(self, name: str) -> bool:
+        """Take `name` out of the trash; False if it is not there.
+
+        What meanwhile was written under that name stays, and then the discarded bytes do too.
+        """
+        ...
+
+    def purge(self, name: str, min_age: timedelta) -> bool:
+        """Remove discarded bytes for good; False if there are none discarded that long ago."""
+        ...
+
+
+class NoTrash:
+    """The trash of a store from which nothing can be removed yet."""
+
+    def aged(self) -> Iterator[AgedFile]:
+        """See `Trash.aged`; always refused."""
+        raise _cannot_remove()
+
+    def discard(self, name: str, min_age: timedelta) -> bool:
+        """See `Trash.discard`; always refused."""
+        raise _cannot_remove()
+
+    def restore(self, name: str) -> bool:
+        """See `Trash.restore`: nothing was ever discarded."""
+        return False
+
+    def purge(self, name: str, min_age: timedelta) -> bool:
+        """See `Trash.purge`; always refused."""
+        raise _cannot_remove()
+
+
+def _cannot_remove() -> Incompatible:
+    return Incompatible(
+        "this kind of store cannot remove anything yet",
+        hint="collect garbage in a registry on a file system",
+        reference="store-cannot-remove",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +237,4 @@ class Stores:
     documents: DocumentStore
     pointers: PointerStore
     inventory: Inventory
+    trash: Trash = field(default_factory=NoTrash)

@@ -11,6 +11,7 @@ from engine_registry.events import ChannelState, Event, Live, Promoted, RolledBa
 from engine_registry.mismatch import MismatchKind
 from engine_registry.record import Release
 from engine_registry.refs import ReleaseRef
+from engine_registry.retired import Retired
 
 if TYPE_CHECKING:
     from engine_registry.digest import Digest
@@ -97,9 +98,10 @@ def _check_release(stores: Stores, ref: ChannelRef, event: Event, findings: Find
     try:
         release, digest = unseal(stores.documents.read(release_name), Release, release_name)
     except NotFound:
-        findings.add(
-            release_name, MismatchKind.MISSING, expected=f"named by {name}", found="absent"
-        )
+        if not _is_retired(stores, target, change.to):
+            findings.add(
+                release_name, MismatchKind.MISSING, expected=f"named by {name}", found="absent"
+            )
         return
     except EngineCIError:
         return  # reported where the release itself is checked
@@ -111,6 +113,16 @@ def _check_release(stores: Stores, ref: ChannelRef, event: Event, findings: Find
             expected=f"release {target} {stored.release} of engine {stored.engine}",
             found=f"release {target} {change.to.release} of engine {change.to.engine}",
         )
+
+
+def _is_retired(stores: Stores, ref: ReleaseRef, named: Live) -> bool:
+    """Whether the release is gone on purpose, and was the one that the event names."""
+    name = layout.retired(ref)
+    try:
+        gone, _ = unseal(stores.documents.read(name), Retired, name)
+    except EngineCIError:
+        return False  # damaged: reported where the document itself is checked
+    return (gone.release, gone.engine) == (named.release, named.engine)
 
 
 def _check_pointer(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine_registry import layout
 from engine_registry.documents import Document, unseal
 from engine_registry.errors import EngineCIError, IntegrityError, InvalidInput, NotFound
+from engine_registry.holds import ReleaseHold
 from engine_registry.manifest import Descriptor, Manifest, read_manifest
 from engine_registry.mismatch import MismatchKind
 from engine_registry.record import (
@@ -18,6 +19,8 @@ from engine_registry.record import (
     Release,
 )
 from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
+from engine_registry.retired import Retired
+from engine_registry.touched import Touch, name_of
 
 if TYPE_CHECKING:
     from engine_registry.digest import Digest
@@ -70,8 +73,14 @@ class DocumentChecks:
                 self._check_key(name)
             case layout.REFERRERS:
                 self._check_referrer(name)
+            case layout.RELEASES if name.endswith(layout.RETIRED):
+                self._check_retired(name)
             case layout.RELEASES:
                 self._check_release(name)
+            case layout.HOLDS:
+                self._check_hold(name)
+            case layout.TOUCHED:
+                self._check_touch(name)
             case _:
                 self._foreign(name)
 
@@ -137,6 +146,25 @@ class DocumentChecks:
             )
         for manifest in content.evidence:
             self._need_document(layout.referrer(content.engine, manifest), name)
+
+    def _check_retired(self, name: str) -> None:
+        gone = self._read(name, Retired)
+        if gone is not None:
+            ref = ReleaseRef(ProductRef(gone.model, gone.target), gone.number)
+            self._at(name, layout.retired(ref))
+
+    def _check_hold(self, name: str) -> None:
+        hold = self._read(name, ReleaseHold)
+        if hold is None:
+            return
+        ref = ReleaseRef(ProductRef(hold.model, hold.target), hold.number)
+        if self._at(name, layout.hold(ref)) and not hold.is_lifted:
+            self._need_document(layout.release(ref), name)
+
+    def _check_touch(self, name: str) -> None:
+        touch = self._read(name, Touch)
+        if touch is not None:
+            self._at(name, name_of(touch))
 
     def _records(self, engine: Digest) -> set[Digest]:
         folder = layout.records(engine)

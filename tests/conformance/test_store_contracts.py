@@ -13,6 +13,7 @@ from engine_registry.testing.conformance import (
     PointerStoreContract,
 )
 from engine_registry.testing.samples import TickingClock
+from engine_registry.testing.trash_conformance import TrashContract
 
 
 class _Memory:
@@ -50,4 +51,12 @@ class TestFilesystemDocuments(_Filesystem, DocumentStoreContract):
 
 
 class TestFilesystemPointers(_Filesystem, PointerStoreContract):
+    pass
+
+
+class TestMemoryTrash(_Memory, TrashContract):
+    pass
+
+
+class TestFilesystemTrash(_Filesystem, TrashContract):
     pass

@@ -1,4 +1,4 @@
-"""A container image registry on loopback that only hands out: enough for `docker pull` by digest."""
+"""A container image registry on loopback that only hands out: enough for pulls by digest."""
 
 from __future__ import annotations
 

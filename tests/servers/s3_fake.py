@@ -111,7 +111,7 @@ class FakeS3:
     def put(self, key: str, data: bytes, headers: dict[str, str]) -> Stored:
         if self.habits.racy:
             self.refuse_unmet(key, headers)
-            time.sleep(0.005)  # the gap between looking and writing that makes it racy
+            time.sleep(0.02)  # the gap between looking and writing that makes it racy
         with self.lock:
             if not self.habits.racy:
                 self.refuse_unmet(key, headers)
@@ -157,7 +157,7 @@ class FakeS3:
         with self.lock:
             upload = self.upload(name)
             parts = []
-            for part in ET.fromstring(body).iter("{*}Part"):
+            for part in ET.fromstring(body).findall("{*}Part"):
                 number = int(part.findtext("{*}PartNumber") or 0)
                 held = upload.parts.get(number)
                 if held is None or held.etag != part.findtext("{*}ETag"):

@@ -65,11 +65,12 @@ class Mismatch(Value):
 class ServeCommand(Value):
     """How to start a server for an engine: a command that stays in the foreground.
 
-    The server listens on 127.0.0.1 at the port given by the placeholder `{port}` in `argv` and
-    offers an OpenAI-compatible API below `/v1`.
+    The server listens on the address `{host}` at the port `{port}`, placeholders in `argv`, and
+    offers an OpenAI-compatible API below `/v1`. On this machine `{host}` is 127.0.0.1; in a
+    container it is the container's own address, and only 127.0.0.1 leads there.
 
     Attributes:
-        argv: may hold `{python}`, `{engine}` (the engine directory) and `{port}`.
+        argv: may hold `{python}`, `{engine}` (the engine directory), `{host}` and `{port}`.
         health_path: answers 200 exactly when the engine is loaded.
         model_name: what to send as `model`.
         request_extra: fields to add to each request for reproducible answers.

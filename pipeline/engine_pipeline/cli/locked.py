@@ -21,8 +21,8 @@ def checked_spec(shell: Shell, path: Path) -> BuildSpec:
     from engine_pipeline.spec.load import load_spec
 
     spec = load_spec(path)
-    shell.backend(spec.backend.kind).check(spec)
     refuse_impossible(spec)
+    shell.backend(spec.backend.kind).check(spec)
     return spec
 
 

@@ -148,7 +148,7 @@ class Shell:
 
             return LlamaCppBackend()
         raise InvalidInput(
-            f"no backend for engine kind {kind!r}; this version has: {', '.join(BACKEND_KINDS)}",
+            f"no backend for engine kind {str(kind)!r}; this version has: {', '.join(BACKEND_KINDS)}",
             hint="set backend.kind of the spec to one of them",
             reference="no-backend",
         )

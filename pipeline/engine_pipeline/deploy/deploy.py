@@ -88,7 +88,6 @@ def deploy(
     """
     with target.held():
         wanted = wanted_of(desk, channel, target)
-        target.check(wanted.release)
         before = target.read(deep=deep)
         logged = _logged(desk.registry, channel, before.fence)
         findings = decide_deployment(
@@ -129,6 +128,7 @@ def wanted_of(desk: Desk, channel: ChannelRef, target: Target) -> Deployment:
     Raises:
         NotFound: nothing is live there.
         IntegrityError: the release is not the one the channel names.
+        EngineCIError: the target can never serve it.
     """
     registry = desk.registry
     state = registry.channels.state(channel)
@@ -153,7 +153,7 @@ def wanted_of(desk: Desk, channel: ChannelRef, target: Target) -> Deployment:
         event=event,
         event_digest=registry.channels.events(channel)[event - 1][1],
         release=release,
-        settings=target.settings,
+        settings=target.check(release),
         actor=desk.actor,
         at=desk.clock(),
     )

@@ -31,7 +31,7 @@ def have_image(client: DockerClient, image: str, progress: Progress) -> None:
         )
     with asking(f"image {image}"):
         try:
-            client.api.inspect_image(image)
+            client.images.get(image)
         except docker.errors.ImageNotFound:
             progress.phase("pull", image)
             _pull(client, image, progress)
@@ -48,11 +48,10 @@ def _pull(client: DockerClient, image: str, progress: Progress) -> None:
             layers[line["id"]] = detail["current"], detail["total"]
             done, total = map(sum, zip(*layers.values(), strict=True))
             progress.update(done, total, "bytes")
-    client.api.inspect_image(image)
+    client.images.get(image)
 
 
 def digest_of_tag(client: DockerClient, reference: str) -> str:
     """The digest of the manifest or index that the registry has for `reference` now."""
     with asking(f"image {reference}"):
-        answer: dict[str, Any] = client.api.inspect_distribution(reference)
-        return str(answer["Descriptor"]["digest"])
+        return str(client.images.get_registry_data(reference).id)

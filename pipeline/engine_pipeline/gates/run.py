@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -36,10 +37,11 @@ from engine_registry.manifest import REPORT_ARTIFACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
-    from engine_pipeline.backends.port import Backend
+    from engine_pipeline.backends.port import Backend, ServeCommand
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.report import CaseResult, Device, PerformanceResult
     from engine_pipeline.gates.server import Server
@@ -75,6 +77,7 @@ def run_gate(
     progress: Progress,
     clock: Callable[[], datetime],
     workdir: Path,
+    place: Callable[[ServeCommand], AbstractContextManager[ServeCommand]] = nullcontext,
 ) -> tuple[Report, Digest]:
     """Judge an engine and attach the report to it; the report and its referrer's digest.
 
@@ -94,6 +97,8 @@ def run_gate(
         clock: aware UTC time.
         workdir: where the engine's files are laid out; on the registry's file system they are
             linked, not copied.
+        place: turns the backend's command into the one that is started on this machine, for as
+            long as its block lasts; a server in a container is a command that holds it.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the runtime configuration is wrong.
@@ -116,6 +121,7 @@ def run_gate(
             policy,
             suite,
             progress,
+            place,
         )
     progress.phase("report")
     report = Report(
@@ -162,6 +168,7 @@ def _examine(
     policy: GatePolicy,
     suite: Suite,
     progress: Progress,
+    place: Callable[[ServeCommand], AbstractContextManager[ServeCommand]],
 ) -> _Examined:
     progress.phase("load")
     try:
@@ -172,13 +179,16 @@ def _examine(
     recorded = facts.model_copy(update={"runtime": facts.runtime | runtime})
     command = backend.serve(recorded, runtime_config)
     try:
-        with serving(
-            command,
-            engine_dir,
-            progress=progress,
-            log_path=log_path,
-            timeout_s=policy.load_timeout_s,
-        ) as server:
+        with (
+            place(command) as placed,
+            serving(
+                placed,
+                engine_dir,
+                progress=progress,
+                log_path=log_path,
+                timeout_s=policy.load_timeout_s,
+            ) as server,
+        ):
             return asyncio.run(_ask(server, policy, suite, progress))
     except DidNotLoad as error:
         return _not_loaded(Outcome.FAILED, error.message, error.log)

@@ -171,7 +171,12 @@ def _started(
 def _start(
     command: ServeCommand, engine_dir: Path, port: int, log_path: Path, stop_s: float
 ) -> subprocess.Popen[bytes]:
-    values = {"{python}": sys.executable, "{engine}": str(engine_dir), "{port}": str(port)}
+    values = {
+        "{python}": sys.executable,
+        "{engine}": str(engine_dir),
+        "{host}": _HOST,
+        "{port}": str(port),
+    }
     pattern = re.compile("|".join(map(re.escape, values)))
     argv = [pattern.sub(lambda match: values[match.group()], part) for part in command.argv]
     inherited = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}

@@ -26,6 +26,7 @@ _TABLE = Path(__file__).with_name("hardware.json")
 # Drivers reserve a little and ECC takes some; 80 and 94 GB boards stay apart.
 _MEMORY_TOLERANCE = 0.04
 _LISTED = 8
+_FORM_FACTORS = ("sxm", "pcie", "nvl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,16 @@ class GpuSku:
     sm: int
     memory_mib: int | None
     kinds: Mapping[EngineKind, Abilities]
+
+    @property
+    def chip(self) -> str:
+        """What boards of several forms share: `h100` of `h100-sxm-80gb`."""
+        return self.name.partition("-")[0]
+
+    @property
+    def form_factor(self) -> str | None:
+        """`sxm`, `pcie` or `nvl`; None for a chip that there is on one kind of board only."""
+        return next((part for part in self.name.split("-") if part in _FORM_FACTORS), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

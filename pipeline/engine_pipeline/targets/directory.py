@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.targets.durable import write_json
 from engine_pipeline.targets.engine_files import damaged_files, place_engine
 from engine_pipeline.targets.port import NothingRuns, Reading, Running
-from engine_pipeline.targets.tree import Tree, write_json
+from engine_pipeline.targets.tree import Tree
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
 
@@ -41,12 +42,12 @@ class DirectoryTarget:
 
     def __init__(self, root: Path, *, keep: int, who: str) -> None:
         self.name = f"directory:{root}"
-        self.settings = Digest.of(canonical_json({"kind": "directory"}))
         self._tree = Tree(root, keep)
         self._who = who
 
-    def check(self, release: Release) -> None:
-        """Any kind of engine can lie in a directory."""
+    def check(self, release: Release) -> Digest:  # noqa: ARG002
+        """Any kind of engine can lie in a directory, and nothing about it can be set."""
+        return Digest.of(canonical_json({"kind": "directory"}))
 
     def held(self) -> AbstractContextManager[None]:
         """See `Target.held`."""

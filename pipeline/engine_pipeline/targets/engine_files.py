@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine_pipeline.targets.durable import sync_dir
 from engine_pipeline.targets.port import Damage
 from engine_registry.digest import READ_SIZE_BYTES, Digest
 from engine_registry.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from engine_pipeline.progress import Progress
     from engine_registry.manifest import Manifest
@@ -60,7 +61,7 @@ def place_engine(
     if place.exists():
         place.rename(engines_dir / f".gone-{engine.short}-{secrets.token_hex(4)}")
     fresh.rename(place)
-    _sync(engines_dir)
+    sync_dir(engines_dir)
     return place
 
 
@@ -114,12 +115,4 @@ def _files_below(directory: Path) -> set[str]:
 def _settle(directory: Path) -> None:
     """Make the names of a directory tree durable; its files are when they were laid out."""
     for folder, _, _ in os.walk(directory, topdown=False):
-        _sync(folder)
-
-
-def _sync(directory: Path | str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_dir(Path(folder))

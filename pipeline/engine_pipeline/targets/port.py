@@ -123,14 +123,15 @@ class Target(Protocol):
 
     Attributes:
         name: what messages call it.
-        settings: digest of everything but the release that decides what is put there.
     """
 
     name: str
-    settings: Digest
 
-    def check(self, release: Release) -> None:
+    def check(self, release: Release) -> Digest:
         """Refuse at once what this target can never serve; reads no engine, changes nothing.
+
+        Returns:
+            The digest of everything but the release that decides what is put there.
 
         Raises:
             Incompatible: another kind of engine, or a release without what the target needs.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -29,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine_pipeline.targets.durable import sync_dir, write_durably
 from engine_pipeline.targets.port import Deployment, Fence, NothingRuns
 from engine_registry.documents import seal, unseal
 from engine_registry.errors import Conflict, IntegrityError, Unavailable
@@ -47,6 +47,7 @@ _CURRENT, _VERSIONS, _ENGINES, _FENCE, _LOCK = (
     "fence.json",
     ".lock",
 )
+_NOTHING = "0-nothing"
 _VERSION = re.compile(r"([1-9][0-9]{0,17})-r[1-9][0-9]*-[0-9a-f]{12}")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -59,6 +60,7 @@ class Version:
     path: Path
     deployment: Deployment
     manifest: Manifest
+    proven: bool
 
     @property
     def engine_dir(self) -> Path:
@@ -179,6 +181,13 @@ class Tree:
             link.replace(self.pointer)
             sync_dir(self.root)
 
+    def point_at_nothing(self, folders: tuple[str, ...]) -> None:
+        """Move the pointer to a version that is none: empty, with these folders in it."""
+        with self.on_disk("make an empty version"):
+            for folder in folders:
+                (self.root / _VERSIONS / _NOTHING / folder).mkdir(parents=True, exist_ok=True)
+        self.point_at(_NOTHING)
+
     def prove(self, name: str) -> None:
         """Mark a version as one that can be served."""
         with self.on_disk("mark a version"):
@@ -191,7 +200,7 @@ class Tree:
         """
         with self.on_disk("remove old versions"):
             versions = self.root / _VERSIONS
-            live = self.pointer.readlink().name
+            live = ""
             earlier = [name for name in self._names() if name != live]
             proven = [name for name in earlier if (versions / name / PROVEN).exists()]
             for gone in set(earlier) - set(proven[: self._keep]):
@@ -221,7 +230,11 @@ class Tree:
         except (OSError, IntegrityError) as error:
             return NothingRuns(reason=f"{path}: no version that can be read: {error}")
         return Version(
-            generation=_generation(name), path=path, deployment=deployment, manifest=manifest
+            generation=_generation(name),
+            path=path,
+            deployment=deployment,
+            manifest=manifest,
+            proven=(path / PROVEN).exists(),
         )
 
     def _lock(self, descriptor: int, who: str) -> None:
@@ -276,28 +289,6 @@ class Tree:
             hint="see that it is writable and has room, then run the same command again",
             reference="target-not-usable",
         )
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a new file and make its bytes durable; its name is the caller's to sync."""
-    with path.open("xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def write_json(path: Path, value: dict[str, object]) -> None:
-    """A new file for people and tools to read, durable."""
-    write_durably(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
-
-
-def sync_dir(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _generation(name: str) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from contextlib import suppress
+from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -19,7 +21,15 @@ from engine_registry.errors import (
     NotFound,
 )
 from engine_registry.record import RegistryInfo
-from engine_registry.store import Depth, Ownership, PointerValue, StoredBlob, StoredFile, Stores
+from engine_registry.store import (
+    AgedFile,
+    Depth,
+    Ownership,
+    PointerValue,
+    StoredBlob,
+    StoredFile,
+    Stores,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,13 +37,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Files = dict[str, bytes]
+_TRASH = f"{layout.TRASH}/"
+
+
+class Ages:
+    """When each name was written, restored or discarded, by a clock of the store's own.
+
+    Args:
+        elapsed_s: a clock that counts seconds from anywhere.
+    """
+
+    def __init__(self, elapsed_s: Callable[[], float] = time.monotonic) -> None:
+        self._elapsed_s = elapsed_s
+        self._since: dict[str, float] = {}
+
+    def start(self, name: str) -> None:
+        """The name was written now."""
+        self._since[name] = self._elapsed_s()
+
+    def of(self, name: str) -> timedelta:
+        """How long ago that was; nothing for a name of unknown age."""
+        now_s = self._elapsed_s()
+        return timedelta(seconds=max(now_s - self._since.get(name, now_s), 0.0))
 
 
 class MemoryBlobs:
     """The blob port over a dictionary."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, ages: Ages) -> None:
         self._files = files
+        self._ages = ages
 
     def add_file(self, path: Path, ownership: Ownership) -> StoredBlob:  # noqa: ARG002 always copied
         """See `BlobStore.add_file`."""
@@ -48,7 +81,10 @@ class MemoryBlobs:
     def add_bytes(self, data: bytes) -> StoredBlob:
         """See `BlobStore.add_bytes`."""
         digest = Digest.of(data)
-        self._files[layout.blob(digest)] = bytes(data)
+        name = layout.blob(digest)
+        if self._files.get(name) != data:
+            self._ages.start(name)
+            self._files[name] = bytes(data)
         return StoredBlob(digest=digest, size_bytes=len(data))
 
     def open(self, digest: Digest) -> BinaryIO:
@@ -96,8 +132,9 @@ class MemoryBlobs:
 class MemoryDocuments:
     """The document port over a dictionary."""
 
-    def __init__(self, files: Files, lock: Lock) -> None:
+    def __init__(self, files: Files, ages: Ages, lock: Lock) -> None:
         self._files = files
+        self._ages = ages
         self._lock = lock
 
     def create(self, name: str, data: bytes) -> bool:
@@ -105,6 +142,7 @@ class MemoryDocuments:
         with self._lock:
             stored = self._files.get(name)
             if stored is None:
+                self._ages.start(name)
                 self._files[name] = data
                 return True
         if stored == data:
@@ -143,8 +181,9 @@ class MemoryDocuments:
 class MemoryPointers:
     """The pointer port over a dictionary."""
 
-    def __init__(self, files: Files, lock: Lock) -> None:
+    def __init__(self, files: Files, ages: Ages, lock: Lock) -> None:
         self._files = files
+        self._ages = ages
         self._lock = lock
 
     def read(self, name: str) -> PointerValue | None:
@@ -163,6 +202,7 @@ class MemoryPointers:
                     hint="read the pointer again, then decide again",
                     reference="pointer-moved",
                 )
+            self._ages.start(name)
             self._files[name] = data
         return Digest.of(data).hex
 
@@ -176,22 +216,71 @@ class MemoryInventory:
     def files(self) -> Iterator[StoredFile]:
         """See `Inventory.files`; sorted by name."""
         for name, data in sorted(self._files.items()):
-            yield StoredFile(name=name, size_bytes=len(data))
+            if not name.startswith(_TRASH):
+                yield StoredFile(name=name, size_bytes=len(data))
 
 
-def memory_stores(clock: Callable[[], datetime], files: Files | None = None) -> Stores:
+class MemoryTrash:
+    """The trash port over a dictionary."""
+
+    def __init__(self, files: Files, ages: Ages, lock: Lock) -> None:
+        self._files = files
+        self._ages = ages
+        self._lock = lock
+
+    def aged(self) -> Iterator[AgedFile]:
+        """See `Trash.aged`."""
+        for name, data in list(self._files.items()):
+            yield AgedFile(name=name, size_bytes=len(data), age=self._ages.of(name))
+
+    def discard(self, name: str, min_age: timedelta) -> bool:
+        """See `Trash.discard`."""
+        with self._lock:
+            if name not in self._files or self._ages.of(name) < min_age:
+                return False
+            self._move(name, layout.trash(name))
+            return True
+
+    def restore(self, name: str) -> bool:
+        """See `Trash.restore`."""
+        with self._lock:
+            if layout.trash(name) not in self._files or name in self._files:
+                return False
+            self._move(layout.trash(name), name)
+            return True
+
+    def purge(self, name: str, min_age: timedelta) -> bool:
+        """See `Trash.purge`."""
+        discarded = layout.trash(name)
+        with self._lock:
+            if discarded not in self._files or self._ages.of(discarded) < min_age:
+                return False
+            del self._files[discarded]
+            return True
+
+    def _move(self, source: str, target: str) -> None:
+        self._ages.start(target)
+        self._files[target] = self._files.pop(source)
+
+
+def memory_stores(
+    clock: Callable[[], datetime], files: Files | None = None, ages: Ages | None = None
+) -> Stores:
     """The ports of a registry in memory, founded at once.
 
     Args:
         clock: gives the aware UTC time, for the date in `registry.json`.
         files: name → bytes; pass the same one again to reopen a registry, or to look into it.
+        ages: how old they are; pass the same one again with the files.
     """
     held = {} if files is None else files
+    since = ages or Ages()
     held.setdefault(layout.REGISTRY, seal(RegistryInfo(created_at=clock())))
     lock = Lock()
     return Stores(
-        blobs=MemoryBlobs(held),
-        documents=MemoryDocuments(held, lock),
-        pointers=MemoryPointers(held, lock),
+        blobs=MemoryBlobs(held, since),
+        documents=MemoryDocuments(held, since, lock),
+        pointers=MemoryPointers(held, since, lock),
         inventory=MemoryInventory(held),
+        trash=MemoryTrash(held, since, lock),
     )

@@ -16,10 +16,12 @@ from engine_registry.store import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import timedelta
     from pathlib import Path
 
     from engine_registry.digest import Digest
     from engine_registry.store import (
+        AgedFile,
         BlobStore,
         Depth,
         DocumentStore,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         PointerStore,
         PointerValue,
         StoredBlob,
+        Trash,
     )
 
 
@@ -91,6 +94,7 @@ def faulty(stores: Stores, plan: FaultPlan) -> Stores:
         documents=_Documents(stores.documents, plan),
         pointers=_Pointers(stores.pointers, plan),
         inventory=stores.inventory,
+        trash=_Trash(stores.trash, plan),
     )
 
 
@@ -147,3 +151,24 @@ class _Pointers:
     def swap(self, name: str, expected: str | None, data: bytes) -> str:
         with self._plan.write(lambda: data):
             return self._inner.swap(name, expected, data)
+
+
+class _Trash:
+    def __init__(self, inner: Trash, plan: FaultPlan) -> None:
+        self._inner = inner
+        self._plan = plan
+
+    def aged(self) -> Iterator[AgedFile]:
+        return self._inner.aged()
+
+    def discard(self, name: str, min_age: timedelta) -> bool:
+        with self._plan.write(bytes):
+            return self._inner.discard(name, min_age)
+
+    def restore(self, name: str) -> bool:
+        with self._plan.write(bytes):
+            return self._inner.restore(name)
+
+    def purge(self, name: str, min_age: timedelta) -> bool:
+        with self._plan.write(bytes):
+            return self._inner.purge(name, min_age)

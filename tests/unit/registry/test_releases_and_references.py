@@ -115,7 +115,7 @@ def _racing(registry: Registry, theirs: bytes) -> Releases:
     stores = dataclasses.replace(
         registry.stores, documents=_Raced(registry.stores.documents, [theirs])
     )
-    return Releases(stores, registry.engines)
+    return Releases(stores, registry.engines, registry.touches)
 
 
 def test_whoever_loses_the_race_for_a_number_gets_the_next(registry: Registry) -> None:

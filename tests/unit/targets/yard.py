@@ -87,6 +87,8 @@ class Yard:
     product: ProductRef = PRODUCT
     clock: TickingClock = field(default_factory=TickingClock)
     backend: Callable[[str], Backend] = field(default=lambda kind: LlamaCppBackend())
+    keep: int = 2
+    releases: list[Release] = field(default_factory=list)
 
     @property
     def registry(self) -> Registry:
@@ -105,15 +107,18 @@ class Yard:
     def place(self) -> Path:
         return self.root / "srv"
 
-    def target(self, keep: int = 2) -> DirectoryTarget:
-        return DirectoryTarget(self.place, keep=keep, who="the tests")
+    def target(self, who: str = "the tests") -> DirectoryTarget:
+        return DirectoryTarget(self.place, keep=self.keep, who=who)
 
-    def engine(self, name: str) -> StoredEngine:
-        return sample_engine(self.registry, name, toy_files(name), product=self.product)
+    def engine(self, name: str, files: dict[str, bytes] | None = None) -> StoredEngine:
+        files = toy_files(name) if files is None else files
+        return sample_engine(self.registry, name, files, product=self.product)
 
-    def release(self, name: str, **content: object) -> Release:
-        """A release of a toy engine called `name`."""
-        engine = self.engine(name)
+    def release(
+        self, name: str, files: dict[str, bytes] | None = None, **content: object
+    ) -> Release:
+        """A release of an engine called `name`: a toy, unless files are given."""
+        engine = self.engine(name, files)
         record = engine.records[0]
         fields: dict[str, object] = {
             "engine": engine.digest,
@@ -125,12 +130,14 @@ class Yard:
             "serving_image": f"embedded:xllamacpp=={RUNTIME}",
             "runtime_config": {"limits": LIMITS, "serving": {"threads": len(name)}},
         }
-        return self.registry.releases.create_release(
+        release = self.registry.releases.create_release(
             self.product,
             ReleaseContent.model_validate(fields | content),
             self.desk.actor,
             self.clock(),
         )
+        self.releases.append(release)
+        return release
 
     def promote(self, release: Release, channel: str = "prod") -> int:
         """Make it live; the event's number."""

@@ -75,8 +75,8 @@ def _examine(shell: Shell, path: Path) -> dict[str, Any]:
         _load(shell, path, what)
     except EngineCIError as error:
         found = getattr(error, "problems", ())
-        problems = [p.within(str(path)) for p in found] or [error.message]
-        problems.append(f"next: {error.hint}")
+        problems = [p.within(str(path)) for p in found]
+        problems = problems or [error.message, f"next: {error.hint}"]
     return {"file": str(path), "what": what, "problems": problems}
 
 

@@ -169,6 +169,9 @@ def create_arguments(
         "stdin_open": False,
         "tty": False,
     }
+    if not work.stop_s:
+        # A daemon that shuts down would else wait for a command that cannot hear it.
+        arguments["stop_signal"] = "SIGKILL"
     if daemon.maps_users:
         arguments["userns_mode"] = "host"
     if work.shm_bytes:

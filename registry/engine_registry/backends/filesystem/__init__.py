@@ -11,6 +11,7 @@ from engine_registry.backends.filesystem.documents import (
     FilePointers,
 )
 from engine_registry.backends.filesystem.root import StoreRoot
+from engine_registry.backends.filesystem.trash import FileTrash
 from engine_registry.store import Stores
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def file_stores(path: Path, clock: Callable[[], datetime]) -> Stores:
         documents=FileDocuments(root),
         pointers=FilePointers(root),
         inventory=FileInventory(root),
+        trash=FileTrash(root),
     )
 
 

@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 import stat as modes
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -174,16 +174,26 @@ class FileBlobs:
         """Give a sealed, durable temporary file its final name."""
         final = self._path(digest)
         ensure_dir(final.parent)
+        while not self._name(temp, final, digest, size_bytes):
+            pass
+        sync_dir(final.parent)
+        temp.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # an old one, discarded meanwhile; its user looks again
+            self._stamps.write(digest, final.lstat())
+        return StoredBlob(digest=digest, size_bytes=size_bytes)
+
+    def _name(self, temp: Path, final: Path, digest: Digest, size_bytes: int) -> bool:
+        """Link; False if what had the name was discarded before it could be looked at."""
         try:
             os.link(temp, final, follow_symlinks=False)
         except FileExistsError:
-            same = os.path.samestat(temp.lstat(), final.lstat())
+            try:
+                same = os.path.samestat(temp.lstat(), final.lstat())
+            except FileNotFoundError:
+                return False
             if not same and not self._holds(digest, size_bytes):
                 temp.replace(final)  # what is there is damaged, what is new was just hashed
-        sync_dir(final.parent)
-        temp.unlink(missing_ok=True)
-        self._stamps.write(digest, final.lstat())
-        return StoredBlob(digest=digest, size_bytes=size_bytes)
+        return True
 
     def _holds(self, digest: Digest, size_bytes: int) -> bool:
         """Whether the blob is there and whole."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from engine_registry import layout
 from engine_registry.backends.filesystem.durable import (
     READ_ONLY,
     ensure_dir,
+    link_into,
     reading,
     sync_dir,
     write_all,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 # A swap holds its lock for about two fsyncs; a holder that takes longer is stopped, not slow.
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
+# Top-level folders whose files are no part of a registry.
+SCRATCH = frozenset({TMP, CACHE, "lost+found"})
 
 
 class FileDocuments:
@@ -41,9 +45,12 @@ class FileDocuments:
         final = self._root.path_of(name)
         self._root.prepare()
         with writing(self._root.path, f"create {name}", len(data)):
-            if not final.exists() and _link_new(self._root, final, data):
-                return True
-            stored = final.read_bytes()
+            stored = None
+            while stored is None:
+                if not final.exists() and _link_new(self._root, final, data):
+                    return True
+                with suppress(FileNotFoundError):  # discarded meanwhile: it is new again
+                    stored = final.read_bytes()
             if stored == data:
                 sync_dir(final.parent)
                 return False
@@ -126,7 +133,7 @@ class FilePointers:
 
 
 class FileInventory:
-    """Everything below the root but `tmp/` and `cache/`."""
+    """Everything below the root but `tmp/`, `cache/` and `trash/`."""
 
     def __init__(self, root: StoreRoot) -> None:
         self._root = root
@@ -138,15 +145,21 @@ class FileInventory:
             yield from self._below("")
 
     def _below(self, folder: str) -> Iterator[StoredFile]:
-        with os.scandir(self._root.path / folder) as entries:
-            ordered = sorted(entries, key=lambda entry: entry.name)
+        try:
+            with os.scandir(self._root.path / folder) as entries:
+                ordered = sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            if folder:
+                return  # emptied and removed meanwhile
+            raise
         for entry in ordered:
             name = f"{folder}{entry.name}"
-            if name in {TMP, CACHE, "lost+found"}:
+            if name in SCRATCH or name == layout.TRASH:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from self._below(f"{name}/")
-            else:
+                continue
+            with suppress(FileNotFoundError):  # discarded meanwhile
                 yield StoredFile(name=name, size_bytes=entry.stat().st_size)
 
 
@@ -158,7 +171,7 @@ def _link_new(root: StoreRoot, final: Path, data: bytes) -> bool:
         os.fchmod(fd, READ_ONLY)
         os.fsync(fd)
         try:
-            os.link(temp, final, follow_symlinks=False)
+            link_into(temp, final)
         except FileExistsError:
             return False
         sync_dir(final.parent)

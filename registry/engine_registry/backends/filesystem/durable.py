@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 READ_ONLY = 0o444
+# How often a folder is made again that a collector removed, empty, before it was linked into.
+_TRIES = 16
 
 
 def sync_dir(path: Path) -> None:
@@ -37,6 +39,24 @@ def ensure_dir(path: Path) -> None:
     ensure_dir(path.parent)
     path.mkdir(exist_ok=True)
     sync_dir(path.parent)
+
+
+def link_into(source: Path, target: Path) -> None:
+    """Give a file a second, exclusive name; its folder may come and go meanwhile.
+
+    Raises:
+        FileExistsError: somebody has the name.
+        FileNotFoundError: the source is gone.
+    """
+    for left in reversed(range(_TRIES)):
+        ensure_dir(target.parent)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except FileNotFoundError:
+            if not left or not os.path.lexists(source):
+                raise
+        else:
+            return
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:

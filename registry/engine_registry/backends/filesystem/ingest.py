@@ -2,8 +2,8 @@
 
 In order of cost: the source itself under another name (hard link), a clone that shares its extents
 (reflink), a copy hashed on its way. The copy keeps three things going at once on buffers that are
-allocated once: reading, hashing, and writing past the page cache. On a 2-core ext4 machine 2 GiB
-take as long as hashing alone (1.3 s); hashing and writing in turn takes twice that.
+allocated once: reading, hashing, and writing past the page cache. Where the disk keeps up, that
+takes about as long as hashing alone; hashing and writing in turn takes twice that.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _NO_CLONE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EN
 _BLOCK = 4096
 _SLOT_BYTES = 8 << 20
 _SLOTS = 4
+# Two writes in flight put 1.7 GB/s on a virtual disk that takes 1.2 to 1.4 from one (8 MiB pieces,
+# ext4, a reserved file); a third adds nothing.
+_WRITERS = 2
 # Below this, threads and aligned buffers cost more than they save.
 RING_FROM_BYTES = 16 << 20
 
@@ -95,6 +98,7 @@ def copy(source: int, target: int, size_bytes: int, rings: SimpleQueue[Ring]) ->
         return _copy_plainly(source, target)
     ring = Ring() if rings.empty() else rings.get()
     try:
+        _reserve(target, size_bytes)
         return _copy_through(ring, source, target)
     finally:
         rings.put(ring)
@@ -117,8 +121,8 @@ def _copy_through(ring: Ring, source: int, target: int) -> tuple[Digest, int]:
     with suppress(OSError):  # tmpfs and some network file systems have no such thing
         _set_direct(target, on=True)
     copied = 0
-    # One thread each: pieces are hashed and written in order.
-    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as writing:
+    # Pieces are hashed in order, so by one thread; each is written to its own place in the file.
+    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(_WRITERS) as writing:
         try:
             for slot in _cycle(ring):
                 count = _fill(source, slot.buffer)
@@ -134,6 +138,17 @@ def _copy_through(ring: Ring, source: int, target: int) -> tuple[Digest, int]:
             _drain(ring)
     os.ftruncate(target, copied)
     return Digest(state.hexdigest()), copied
+
+
+def _reserve(target: int, size_bytes: int) -> None:
+    """Give the file its length and blocks, where the file system can do so at once.
+
+    A write that extends a file keeps all others to it waiting. Not `os.posix_fallocate`: where the
+    file system cannot, that writes into every block instead.
+    """
+    import ctypes
+
+    ctypes.CDLL(None).fallocate(target, 0, ctypes.c_int64(0), ctypes.c_int64(size_bytes))
 
 
 def _cycle(ring: Ring) -> Iterator[_Slot]:
@@ -172,17 +187,15 @@ def _write_at(target: int, piece: memoryview, count: int, offset: int) -> None:
     # buffer, and the file is cut to its length at the end.
     end = -(-count // _BLOCK) * _BLOCK
     done = 0
+    refused = False
     while done < end:
         try:
             done += os.pwrite(target, piece[done:end], offset + done)
         except OSError as error:
-            if error.errno != errno.EINVAL or not _is_direct(target):
+            if error.errno != errno.EINVAL or refused:
                 raise
+            refused = True
             _set_direct(target, on=False)
-
-
-def _is_direct(fd: int) -> bool:
-    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT)
 
 
 def _set_direct(fd: int, *, on: bool) -> None:

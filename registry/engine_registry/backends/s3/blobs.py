@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from engine_registry import layout
-from engine_registry.backends.s3.checksums import PART_BYTES, Head, part_bytes_for
+from engine_registry.backends.s3.checksums import PART_BYTES, Head, metadata_of, part_bytes_for
 from engine_registry.backends.s3.download import RANGE_BYTES, Downloads, ObjectStream
 from engine_registry.backends.s3.failures import Answered, Kind
 from engine_registry.backends.s3.objects import IF_ABSENT
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_registry.backends.s3.root import S3Root
+
+_LOG = logging.getLogger(__name__)
 
 # Parts or ranges under way at a time, over all blobs. One S3 connection carries about 90 MB/s
 # (AWS's own guidance); each thread that sends holds one part in memory.
@@ -84,7 +87,7 @@ class S3Blobs:
         stored = StoredBlob(digest=digest, size_bytes=len(data))
         # Mostly new: one request. The condition spares a good blob a needless new version.
         written = self._objects.put(
-            layout.blob(digest), data, condition=IF_ABSENT, metadata={"sha256": digest.hex}
+            layout.blob(digest), data, condition=IF_ABSENT, metadata=self._metadata(digest)
         )
         if written is None and not self._is_good(digest, len(data)):
             self._put(digest, data)
@@ -124,38 +127,50 @@ class S3Blobs:
                 hint="run `enginectl verify` to list every damaged file",
                 reference="blob-damaged",
             )
-        stamps = self._root.stamps
-        condemned = stamps.condemns(digest, head)
-        vouched = head.vouches(digest) and not condemned
-        if depth is Depth.UNCHANGED and (
-            vouched or (not condemned and stamps.vouches(digest, head))
-        ):
+        if depth is Depth.UNCHANGED and self._vouched(digest, head):
             return
         found = self._downloads.fetch(layout.blob(digest), head)
         if found != digest:
-            stamps.condemn(digest, head)
+            self._root.stamps.condemn(digest, head)
             raise _damaged(digest, found)
-        if not vouched:
-            stamps.write(digest, head)
+        self._root.stamps.absolve(digest)
+        if not head.vouches(digest):
+            self._root.stamps.write(digest, head)
 
     def sweep_uploads(self, older_than: timedelta = SWEEP_AFTER) -> list[str]:
         """Abort multipart uploads that nobody has been at work on for so long; says which blobs."""
         return self._uploads.sweep(older_than)
 
     def _put(self, digest: Digest, data: bytes) -> None:
-        self._objects.put(layout.blob(digest), data, metadata={"sha256": digest.hex})
+        self._objects.put(layout.blob(digest), data, metadata=self._metadata(digest))
         self._root.stamps.absolve(digest)
 
+    def _metadata(self, digest: Digest) -> dict[str, str]:
+        return metadata_of(self._bucket.address.checksum, digest)
+
     def _is_good(self, digest: Digest, size_bytes: int) -> bool:
-        """Whether the blob is there and nothing speaks against it; if not, it is sent."""
+        """Whether the blob is there and known to be right; if not, it is sent."""
         head = self._objects.head(layout.blob(digest))
-        if head is None or head.size_bytes != size_bytes or not head.vouches(digest):
+        return head is not None and head.size_bytes == size_bytes and self._vouched(digest, head)
+
+    def _vouched(self, digest: Digest, head: Head) -> bool:
+        """Whether this very object is known to hold the blob's bytes, without reading them."""
+        stamps = self._root.stamps
+        if stamps.condemns(digest, head):
             return False
-        return not self._root.stamps.condemns(digest, head)
+        return head.vouches(digest) or stamps.vouches(digest, head)
 
     def _confirm(self, digest: Digest, size_bytes: int) -> None:
         """Look at what was just put together: its size and the store's own checksum of it."""
         head = self._head(digest)
+        if head.size_bytes == size_bytes and not head.checksums and not head.vouches(digest):
+            _LOG.warning(
+                "%s keeps no checksums: reading blob %s back to verify it; checksum=md5 in the "
+                "address avoids that",
+                self._bucket.address,
+                digest.short,
+            )
+            return self.check(digest, size_bytes, Depth.FULL)
         if head.size_bytes != size_bytes or not head.vouches(digest):
             stated = ", ".join(head.checksums) or "none"
             promised = head.metadata.get("checksums", "none")
@@ -165,7 +180,7 @@ class S3Blobs:
                 hint="run the same command again; if it repeats, try checksum=md5 in the address",
                 reference="blob-damaged",
             )
-        self._root.stamps.absolve(digest)
+        return self._root.stamps.absolve(digest)
 
     def _head(self, digest: Digest) -> Head:
         self._root.require()

@@ -169,10 +169,17 @@ def upload_options(mode: ChecksumMode) -> dict[str, str]:
             return {}
 
 
+def metadata_of(mode: ChecksumMode, digest: Digest) -> dict[str, str]:
+    """What an object sent in one request says of itself."""
+    if mode is ChecksumMode.MD5:
+        return {"sha256": digest.hex}
+    return {"sha256": digest.hex, "checksums": encoded(bytes.fromhex(digest.hex))}
+
+
 def part_bytes_for(size_bytes: int, least: int = PART_BYTES) -> int:
     """The part size for a file: `least`, or more where there would be too many parts."""
     needed = -(-size_bytes // _MAX_PARTS)
-    return max(least, -(-needed // _STEP) * _STEP)
+    return least if needed <= least else -(-needed // _STEP) * _STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,7 @@ class Truncated(Exception):
 def classify(error: Exception) -> Failure | None:
     """What a failure of the client library means; None for a bug that must not be hidden."""
     from botocore import exceptions as known  # type: ignore[import-untyped]
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
     from urllib3.exceptions import HTTPError
 
     name = type(error).__name__
@@ -138,7 +139,7 @@ def classify(error: Exception) -> Failure | None:
             known.HTTPClientError()
             | known.ConnectionError()
             | known.IncompleteReadError()
-            | known.ResponseParserError()
+            | ResponseParserError()
             | HTTPError()
             | Truncated()
             | OSError()

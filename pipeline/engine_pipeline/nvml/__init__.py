@@ -1,0 +1,1 @@
+"""GPUs as the NVIDIA driver's management library (NVML) reports them."""

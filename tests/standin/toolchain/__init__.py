@@ -1,0 +1,1 @@
+"""The tools themselves; they run on the standard library alone, wherever they were installed."""
