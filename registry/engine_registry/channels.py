@@ -22,8 +22,9 @@ from engine_registry.errors import (
     InvalidInput,
     NotFound,
 )
-from engine_registry.events import ChannelState, Event, fold
+from engine_registry.events import ChannelState, Event, fold, settles
 from engine_registry.refs import ChannelRef, ProductRef
+from engine_registry.sets import SetDecisions, set_pending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,15 +49,21 @@ class ChannelLog:
     def __init__(self, stores: Stores) -> None:
         self._documents = stores.documents
         self._pointers = stores.pointers
+        self._sets = SetDecisions(stores.documents)
 
     def state(self, ref: ChannelRef) -> ChannelState:
         """What the channel is now: pointer plus the events after it, or the whole log replayed.
 
-        A channel without events has a state too, with number 0.
+        A channel without events has a state too, with number 0. A release whose set was committed
+        is live from that moment on, whether or not the channel's log says so yet.
 
         Raises:
             IntegrityError: an event read on the way is damaged or does not chain.
         """
+        return self._sets.effective(self.recorded_state(ref))
+
+    def recorded_state(self, ref: ChannelRef) -> ChannelState:
+        """The fold of the channel's own log alone; raises as `state`."""
         _, state = self._pointer(ref)
         if state.number:
             digest = self._digest_of_event(ref, state.number)
@@ -84,11 +91,14 @@ class ChannelLog:
 
         Raises:
             ChannelMoved: the channel is not at event `decided_on`; nothing has happened.
+            Conflict: a set is pending on it (`set-pending`); nothing has happened.
             IntegrityError: the log is damaged; nothing has happened.
         """
         state = self._checked_state(ref, CHECKED_LINKS)
         if state.number != decided_on:
             return self._own_or_moved(ref, decided_on, operation)
+        if state.pending is not None and not settles(change, state.pending):
+            raise set_pending(state, state.pending)
         event = Event(
             model=ref.product.model,
             target=ref.product.target,
@@ -157,7 +167,7 @@ class ChannelLog:
             yield event, digest, state
 
     def _checked_state(self, ref: ChannelRef, last: int) -> ChannelState:
-        state = self.state(ref)
+        state = self.recorded_state(ref)
         numbers = self._numbers(ref)
         if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < state.number:
             raise _broken(ref, f"events {_missing(numbers, state.number)} missing")
@@ -177,7 +187,7 @@ class ChannelLog:
         self, ref: ChannelRef, decided_on: int, operation: str
     ) -> tuple[Event, ChannelState]:
         """Our own event if a lost reply hid it; else the refusal."""
-        state = self.state(ref)
+        state = self.recorded_state(ref)
         if state.number > decided_on:
             ours, digest = self._event(ref, decided_on + 1)
             if ours.operation == operation:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine_registry.digest import Digest
 from engine_registry.manifest import WEIGHT, Manifest
+from engine_registry.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -13,8 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_registry.attachments import Attachment
-    from engine_registry.digest import Digest
-    from engine_registry.record import Actor, Platform, Record
+    from engine_registry.record import Actor, Platform
     from engine_registry.store import Ownership
 
 
@@ -65,6 +66,28 @@ class EngineDraft:
     provenance: Callable[[Digest], bytes]
     lock: bytes
     attachments: tuple[Attachment, ...] = field(default=())
+
+
+def record_of(draft: EngineDraft, engine: Digest, size_bytes: int) -> Record:
+    """The record of this build, once its engine has a digest."""
+    facts = draft.facts
+    return Record(
+        engine=engine,
+        build_key=facts.build_key,
+        spec=facts.spec,
+        model=facts.model,
+        target=facts.target,
+        kind=facts.kind,
+        precision=facts.precision,
+        platform=facts.platform,
+        lock=Digest.of(draft.lock),
+        provenance=Digest.of(draft.provenance(engine)),
+        size_bytes=size_bytes,
+        built_by=facts.built_by,
+        built_at=facts.built_at,
+        build_wall_s=facts.build_wall_s,
+        build_peak_rss_bytes=facts.build_peak_rss_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from engine_registry import layout
 from engine_registry.attachments import Attachment, Attachments
-from engine_registry.digest import Digest
 from engine_registry.documents import seal, unseal
-from engine_registry.drafts import BuildFacts, EngineDraft, EngineFile, StoredEngine
+from engine_registry.drafts import (
+    BuildFacts,
+    EngineDraft,
+    EngineFile,
+    StoredEngine,
+    record_of,
+)
 from engine_registry.errors import DocumentConflict, IntegrityError, NotFound, Unavailable
 from engine_registry.manifest import (
     LOCK_ARTIFACT,
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from engine_registry.digest import Digest
     from engine_registry.record import ReferrerLink
     from engine_registry.store import Stores
     from engine_registry.touched import Touches
@@ -270,10 +276,11 @@ class Engines:
                 self._attachments.put(_descriptor(engine, len(data)), attachment)
         if not is_recorded:
             self._touches.note(engine, Act.RECORDED)
-            self._put_record(draft, engine, manifest)
-        self._documents.create(
-            layout.key(key, engine), seal(KeyLink(build_key=key, engine=engine))
-        )
+            # The same bytes built twice from the same inputs at the same time: the first stays.
+            with suppress(DocumentConflict):
+                record = record_of(draft, engine, manifest.size_bytes)
+                self._documents.create(layout.record(engine, key), seal(record))
+        self._documents.create(layout.key(key, engine), seal(KeyLink(build_key=key, engine=engine)))
         return engine
 
     def _confirm(self, engine: Digest) -> None:
@@ -287,30 +294,6 @@ class Engines:
             attached = self.manifest(link.manifest)
             for part in (attached.config, *attached.layers):
                 self._blobs.check(part.digest, part.size, Depth.UNCHANGED)
-
-    def _put_record(self, draft: EngineDraft, engine: Digest, manifest: Manifest) -> None:
-        provenance = draft.provenance(engine)
-        facts = draft.facts
-        record = Record(
-            engine=engine,
-            build_key=facts.build_key,
-            spec=facts.spec,
-            model=facts.model,
-            target=facts.target,
-            kind=facts.kind,
-            precision=facts.precision,
-            platform=facts.platform,
-            lock=Digest.of(draft.lock),
-            provenance=Digest.of(provenance),
-            size_bytes=manifest.size_bytes,
-            built_by=facts.built_by,
-            built_at=facts.built_at,
-            build_wall_s=facts.build_wall_s,
-            build_peak_rss_bytes=facts.build_peak_rss_bytes,
-        )
-        # The same bytes built twice from the same inputs at the same time: the first record stays.
-        with suppress(DocumentConflict):
-            self._documents.create(layout.record(engine, facts.build_key), seal(record))
 
     def _each(self, act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """`act` on every item, several at a time, results in order; the first failure is raised."""

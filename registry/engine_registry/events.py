@@ -6,91 +6,35 @@ channel is `fold` over its events and nothing else. Pure: no files, no clock.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 from pydantic import AwareDatetime, Field
 
+from engine_registry.changes import (
+    Approved,
+    Change,
+    Frozen,
+    Held,
+    HoldLifted,
+    Live,
+    Prepared,
+    Promoted,
+    RolledBack,
+    Thawed,
+    Withdrawn,
+)
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.errors import IntegrityError
 from engine_registry.record import Actor, Text
 from engine_registry.refs import Slug
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 # How many releases that were live are kept in the folded state, newest first. Rollback looks no
 # further back; older ones are still in the log.
 ROLLBACK_WINDOW = 20
-
-
-class Live(Value):
-    """A release as a channel names it."""
-
-    number: Annotated[int, Field(ge=1)]
-    release: Digest
-    engine: Digest
-
-
-class Promoted(Value):
-    """A release became live because the channel's policy said yes."""
-
-    kind: Literal["promoted"] = "promoted"
-    to: Live
-    policy: Digest
-    evidence: tuple[Digest, ...] = ()
-    reason: Text | None = None
-    overrides: tuple[Text, ...] = ()
-
-
-class RolledBack(Value):
-    """An earlier release became live again; those since then are marked bad, a hold is set."""
-
-    kind: Literal["rolled-back"] = "rolled-back"
-    to: Live
-    reason: Text
-    overrides: tuple[Text, ...] = ()
-
-
-class Approved(Value):
-    """A person said yes to this release on this channel."""
-
-    kind: Literal["approved"] = "approved"
-    number: int
-    release: Digest
-    reason: Text | None = None
-
-
-class Frozen(Value):
-    """No promotion until lifted or expired; rollback stays allowed."""
-
-    kind: Literal["frozen"] = "frozen"
-    reason: Text
-    until: AwareDatetime | None = None
-
-
-class Thawed(Value):
-    """A freeze was lifted."""
-
-    kind: Literal["thawed"] = "thawed"
-    reason: Text
-
-
-class Held(Value):
-    """Promotion must not undo what is live."""
-
-    kind: Literal["held"] = "held"
-    reason: Text
-
-
-class HoldLifted(Value):
-    """A hold was lifted."""
-
-    kind: Literal["hold-lifted"] = "hold-lifted"
-    reason: Text
-
-
-Change = Annotated[
-    Promoted | RolledBack | Approved | Frozen | Thawed | Held | HoldLifted,
-    Field(discriminator="kind"),
-]
 
 
 class Event(Document):
@@ -146,6 +90,20 @@ class WasLive(Value):
     event: int
 
 
+class Pending(Value):
+    """A prepared release, by whom and since when."""
+
+    prepared: Prepared
+    event: int
+    actor: Actor
+    at: AwareDatetime
+
+    @property
+    def to(self) -> Live:
+        """What is about to go live."""
+        return self.prepared.to
+
+
 class BadMark(Value):
     """Why a release may not be rolled back to."""
 
@@ -162,6 +120,7 @@ class ChannelState(Document):
         history: releases that are or were live, newest first; the first is live now.
         bad: releases that are no rollback target.
         approvals: approvals since each release was last live, newest last.
+        pending: a set whose fate is not yet recorded here.
     """
 
     model: Slug
@@ -175,6 +134,7 @@ class ChannelState(Document):
     approvals: tuple[Approval, ...] = ()
     freeze: Freeze | None = None
     hold: Hold | None = None
+    pending: Pending | None = None
 
     @property
     def live(self) -> Live | None:
@@ -205,22 +165,44 @@ def fold(state: ChannelState, event: Event, digest: Digest) -> ChannelState:
             state,
             f"event {event.number} says the one before is {event.previous}, it is {state.last}",
         )
+    if state.pending is not None and not settles(event.change, state.pending):
+        raise _broken(
+            state, f"event {event.number} ({event.change.kind}) does not settle the set before it"
+        )
     moved = state.model_copy(update={"number": event.number, "last": digest, "last_at": event.at})
     return _apply(moved, event)
+
+
+def settles(change: Change, pending: Pending) -> bool:
+    """Whether this change records the fate of the pending set."""
+    if isinstance(change, Promoted):
+        return change.set == pending.prepared.set and change.to == pending.to
+    return isinstance(change, Withdrawn) and change.set == pending.prepared.set
+
+
+def promotion_of(pending: Pending) -> Promoted:
+    """What happens to the channel if the pending set does."""
+    return Promoted(**pending.prepared.model_dump(exclude={"kind"}))
+
+
+def as_promoted(state: ChannelState, pending: Pending, at: datetime) -> ChannelState:
+    """The state as it is from `at` on, before the promotion of a committed set is recorded."""
+    entry = WasLive(live=pending.to, since=at, event=pending.event + 1)
+    return state.model_copy(update=_with_live(state, entry))
 
 
 def _apply(state: ChannelState, event: Event) -> ChannelState:
     change = event.change
     match change:
         case Promoted():
-            return _go_live(state, event, change.to).model_copy(
-                update={"bad": _without(state.bad, change.to.number)}
-            )
+            entry = WasLive(live=change.to, since=event.at, event=event.number)
+            return state.model_copy(update={**_with_live(state, entry), "pending": None})
         case RolledBack():
             hold = Hold(reason=change.reason, actor=event.actor, at=event.at)
-            return _go_live(state, event, change.to).model_copy(
-                update={"bad": _left_behind(state, change), "hold": hold}
-            )
+            entry = WasLive(live=change.to, since=event.at, event=event.number)
+            bad = _left_behind(state, change)
+            update = {**_with_live(state, entry), "bad": bad, "hold": hold}
+            return state.model_copy(update=update)
         case Approved():
             approval = Approval(
                 number=change.number, release=change.release, actor=event.actor, at=event.at
@@ -238,15 +220,23 @@ def _apply(state: ChannelState, event: Event) -> ChannelState:
             return state.model_copy(update={"hold": hold})
         case HoldLifted():
             return state.model_copy(update={"hold": None})
+        case Prepared():
+            pending = Pending(prepared=change, event=event.number, actor=event.actor, at=event.at)
+            return state.model_copy(update={"pending": pending})
+        case Withdrawn():
+            return state.model_copy(update={"pending": None})
         case _:
             assert_never(change)
 
 
-def _go_live(state: ChannelState, event: Event, to: Live) -> ChannelState:
-    entry = WasLive(live=to, since=event.at, event=event.number)
-    kept = (entry, *state.history)[:ROLLBACK_WINDOW]
-    waiting = tuple(item for item in state.approvals if item.number != to.number)
-    return state.model_copy(update={"history": kept, "approvals": waiting})
+def _with_live(state: ChannelState, entry: WasLive) -> dict[str, Any]:
+    """What changes when a release goes live: it is no longer bad, nor waiting for approval."""
+    number = entry.live.number
+    return {
+        "history": (entry, *state.history)[:ROLLBACK_WINDOW],
+        "approvals": tuple(item for item in state.approvals if item.number != number),
+        "bad": _without(state.bad, number),
+    }
 
 
 def _left_behind(state: ChannelState, change: RolledBack) -> tuple[BadMark, ...]:
@@ -270,3 +260,31 @@ def _broken(state: ChannelState, what: str) -> IntegrityError:
         hint="run `enginectl verify` and restore the event files from a copy of the registry",
         reference="event-log-broken",
     )
+
+
+__all__ = [
+    "ROLLBACK_WINDOW",
+    "Approval",
+    "Approved",
+    "BadMark",
+    "Change",
+    "ChannelState",
+    "Event",
+    "Freeze",
+    "Frozen",
+    "Held",
+    "Hold",
+    "HoldLifted",
+    "Live",
+    "Pending",
+    "Prepared",
+    "Promoted",
+    "RolledBack",
+    "Thawed",
+    "WasLive",
+    "Withdrawn",
+    "as_promoted",
+    "fold",
+    "promotion_of",
+    "settles",
+]

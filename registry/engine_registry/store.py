@@ -208,15 +208,15 @@ class NoTrash:
         """See `Trash.aged`; always refused."""
         raise _cannot_remove()
 
-    def discard(self, name: str, min_age: timedelta) -> bool:
+    def discard(self, name: str, min_age: timedelta) -> bool:  # noqa: ARG002
         """See `Trash.discard`; always refused."""
         raise _cannot_remove()
 
-    def restore(self, name: str) -> bool:
+    def restore(self, name: str) -> bool:  # noqa: ARG002
         """See `Trash.restore`: nothing was ever discarded."""
         return False
 
-    def purge(self, name: str, min_age: timedelta) -> bool:
+    def purge(self, name: str, min_age: timedelta) -> bool:  # noqa: ARG002
         """See `Trash.purge`; always refused."""
         raise _cannot_remove()
 

@@ -103,9 +103,7 @@ class Touches:
 def name_of(entry: Touch) -> str:
     """Where an entry lies."""
     at = entry.at
-    return (
-        f"{layout.TOUCHED}/{at:%Y-%m-%d}/{at:%H%M}/{at:%S%f}-{entry.act}-{entry.engine.hex}.json"
-    )
+    return f"{layout.TOUCHED}/{at:%Y-%m-%d}/{at:%H%M}/{at:%S%f}-{entry.act}-{entry.engine.hex}.json"
 
 
 def parse(name: str) -> Touched | None:

@@ -1,8 +1,7 @@
-"""The S3 adapter against the shared contract, over two real servers and a fake one."""
+"""The S3 adapter against the shared contract, over two real servers that differ in habits."""
 
 import pytest
 
-from engine_registry.backends.s3.address import ChecksumMode
 from engine_registry.store import Stores
 from engine_registry.testing.conformance import (
     BlobStoreContract,
@@ -49,9 +48,3 @@ class TestMotoDocuments(_Moto, DocumentStoreContract):
 
 class TestMotoPointers(_Moto, PointerStoreContract):
     pass
-
-
-class TestBlobsWithTheOldestChecksum(BlobStoreContract):
-    @pytest.fixture
-    def stores(self, seaweed: S3Server) -> Stores:
-        return seaweed.founded(seaweed.url(checksum=ChecksumMode.MD5))

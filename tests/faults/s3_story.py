@@ -79,9 +79,14 @@ class Scene:
         found = {}
         for item in objects.below():
             held = objects.get(item.name)
-            if held is not None and not item.name.startswith(("cache/", "tmp/")):
+            if held is not None:
                 found[item.name] = held.data
-        return found
+        return stored(found)
+
+
+def stored(objects: dict[str, bytes]) -> dict[str, bytes]:
+    """What belongs to the registry among these objects."""
+    return {n: data for n, data in objects.items() if not n.startswith(("cache/", "tmp/"))}
 
 
 @contextmanager

@@ -1,107 +1,143 @@
-"""A store that goes wrong at each request in turn: every act finishes, or a rerun finishes it."""
+"""A store that goes wrong at each request in turn: every act finishes, or a rerun finishes it.
+
+Here a few requests for each way to go wrong; at night (`test_s3_nightly.py`) every request.
+"""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from engine_registry.errors import NotFound, Unavailable
-from tests.faults.s3_story import Scene, assert_nothing_incomplete_is_visible, scene, story
+from engine_registry.backends.memory import memory_stores
+from engine_registry.errors import Unavailable
+from engine_registry.registry import Registry
+from tests.faults.s3_story import (
+    Scene,
+    assert_nothing_incomplete_is_visible,
+    fixed_clock,
+    scene,
+    stored,
+    story,
+)
 from tests.servers.s3_fake import FakeS3, serving
 from tests.servers.s3_faults import Fault
 
 pytest_plugins = ["tests.servers.s3_fixtures"]
-pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.usefixtures("s3_credentials")]
+pytestmark = [pytest.mark.xdist_group("s3-faults"), pytest.mark.usefixtures("s3_credentials")]
 
-# Small enough that hundreds of stories take seconds; real stores have their own run at night.
+# Small enough that a story takes a fraction of a second.
 PART_BYTES = 2000
+LAST_WORDS = [Fault.RESET, Fault.LOST, Fault.TORN]
 
 
-@pytest.fixture
-def fake() -> FakeS3:
-    return FakeS3(bucket="engines")
+class Stage:
+    """The story's world over a fake store, and what the story leaves there."""
+
+    def __init__(self, fake: FakeS3, here: Scene, folder: Path) -> None:
+        self.fake = fake
+        self.here = here
+        self.draft = here.draft(folder)
+        self.out = folder / "out"
+        self.begin()
+        story(here.registry("p", through_proxy=True), self.draft, self.out)
+        shutil.rmtree(self.out)
+        self.requests = here.proxy.requests
+        self.expected = self.contents()
+        assert_nothing_incomplete_is_visible(self.seen())
+
+    def begin(self) -> None:
+        """A founded, proven registry: the races of the proof would drown the story's requests."""
+        self.fake.objects.clear()
+        self.fake.uploads.clear()
+        self.here.proxy.restart(lambda *_: None)
+        for server in (self.here.front, self.here.direct):
+            server.founded(server.url("p"))
+        self.here.proxy.restart(lambda *_: None)
+
+    def contents(self) -> dict[str, bytes]:
+        objects = self.fake.objects.copy()
+        return stored({key.removeprefix("p/"): held.data for key, held in objects.items()})
+
+    def seen(self) -> Registry:
+        """What lies in the store, read without it: quicker than over HTTP."""
+        return Registry(memory_stores(fixed_clock, self.contents()), fixed_clock)
 
 
-@pytest.fixture
-def here(fake: FakeS3) -> Iterator[Scene]:
-    with serving(fake) as endpoint, scene(endpoint, fake.bucket, PART_BYTES) as found:
-        yield found
+@pytest.fixture(scope="module")
+def stage(s3_credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    fake = FakeS3()
+    with serving(fake) as endpoint, scene(endpoint, fake.bucket, PART_BYTES) as here:
+        yield Stage(fake, here, tmp_path_factory.mktemp("story"))
 
 
-def begin(here: Scene, fake: FakeS3, prefix: str) -> None:
-    """A founded, proven registry: the race of the proof would drown the story's own requests."""
-    fake.objects.clear()
-    fake.uploads.clear()
-    for server in (here.front, here.direct):
-        server.founded(server.url(prefix))
-    here.proxy.restart(lambda *_: None)
+def one_fault(stage: Stage, fault: Fault, requests: Iterable[int]) -> int:
+    """The story, once for each of these requests going wrong; how often."""
+    ran = 0
+    for at in requests:
+        stage.begin()
+        stage.here.proxy.restart(lambda number, _m, _p, at=at: fault if number == at else None)
+        registry = stage.here.registry("p", through_proxy=True)
+        story(registry, stage.draft, stage.out)
+        assert stage.contents() == stage.expected, f"request {at}"
+        assert not stage.fake.uploads
+        shutil.rmtree(stage.out)
+        ran += 1
+    return ran
 
 
-def requests_of_the_story(here: Scene, fake: FakeS3, folder: Path) -> int:
-    begin(here, fake, "counted")
-    story(here.registry("counted", through_proxy=True), here.draft(folder), folder / "out")
-    shutil.rmtree(folder / "out")
-    return here.proxy.requests
+def outage(stage: Stage, last: Fault, requests: Iterable[int]) -> int:
+    """The story, once for each request from which on nothing arrives any more; how often.
 
-
-@pytest.mark.parametrize("fault", list(Fault))
-def test_invariant_9_one_fault_at_any_request_is_not_even_noticed(
-    here: Scene, fake: FakeS3, tmp_path: Path, fault: Fault
-) -> None:
-    total = requests_of_the_story(here, fake, tmp_path)
-    expected = here.contents("counted")
-    assert total > 60
-    # Each kind of fault takes its turn at every eighth request; all meet all at night.
-    for at in range(1 + list(Fault).index(fault), total + 1, len(Fault)):
-        begin(here, fake, "p")
-        here.proxy.restart(lambda number, _m, _p, at=at: fault if number == at else None)
-        story(here.registry("p", through_proxy=True), here.draft(tmp_path), tmp_path / "out")
-        assert here.contents("p") == expected, f"request {at}"
-        assert not fake.uploads
-        assert_nothing_incomplete_is_visible(here.registry("p", through_proxy=False))
-        shutil.rmtree(tmp_path / "out")
-
-
-@pytest.mark.parametrize("last", [Fault.RESET, Fault.LOST, Fault.TORN])
-def test_invariant_9_an_outage_from_any_request_on_leaves_a_registry_that_a_rerun_finishes(
-    here: Scene, fake: FakeS3, tmp_path: Path, last: Fault
-) -> None:
-    """The same as a process that dies there: nothing it does arrives any more."""
-    total = requests_of_the_story(here, fake, tmp_path)
-    expected = here.contents("counted")
-    started = 1 + [Fault.RESET, Fault.LOST, Fault.TORN].index(last)
-    for at in range(started, total + 1, 6):
-        begin(here, fake, "p")
+    The same as a process that dies there.
+    """
+    ran = 0
+    for at in requests:
+        stage.begin()
 
         def plan(number: int, _m: str, _p: str, at: int = at) -> Fault | None:
             return None if number < at else last if number == at else Fault.ERROR
 
-        here.proxy.restart(plan)
-        # A listing of uploads that fails is done without: the outage shows with the next request.
-        with pytest.raises((Unavailable, NotFound)) as caught:
-            story(here.registry("p", through_proxy=True), here.draft(tmp_path), tmp_path / "out")
-        assert isinstance(caught.value, Unavailable), caught.value
-        assert not (tmp_path / "out").exists()
-        healthy = here.registry("p", through_proxy=False)
-        assert_nothing_incomplete_is_visible(healthy)
-        story(healthy, here.draft(tmp_path))
-        assert here.contents("p") == expected, f"outage from request {at}"
+        stage.here.proxy.restart(plan)
+        with pytest.raises(Unavailable):
+            story(stage.here.registry("p", through_proxy=True), stage.draft, stage.out)
+        assert not stage.out.exists()
+        assert_nothing_incomplete_is_visible(stage.seen())
+        story(stage.here.registry("p", through_proxy=False), stage.draft)
+        assert stage.contents() == stage.expected, f"outage from request {at}"
+        ran += 1
+    return ran
 
 
-def test_an_outage_while_a_registry_is_founded_leaves_nothing_half_founded(
-    here: Scene, fake: FakeS3
+@pytest.mark.parametrize("fault", list(Fault))
+def test_invariant_9_one_fault_at_any_request_is_not_even_noticed(
+    stage: Stage, fault: Fault
 ) -> None:
-    """Every request of the proof and the founding fails in turn, for good."""
-    for at in count(1):
-        fake.objects.clear()
-        here.proxy.restart(lambda number, _m, _p, at=at: Fault.RESET if number >= at else None)
-        stores = here.stores(here.front, "p")
+    assert stage.requests > 60
+    first = 1 + 9 * list(Fault).index(fault)
+    assert one_fault(stage, fault, range(first, stage.requests + 1, 72)) >= 2
+
+
+@pytest.mark.parametrize("last", LAST_WORDS)
+def test_invariant_9_an_outage_from_any_request_on_leaves_a_registry_that_a_rerun_finishes(
+    stage: Stage, last: Fault
+) -> None:
+    first = 1 + 31 * LAST_WORDS.index(last)
+    assert outage(stage, last, range(first, stage.requests + 1, 93)) >= 2
+
+
+def test_an_outage_while_a_registry_is_founded_leaves_nothing_half_founded(stage: Stage) -> None:
+    for at in count(1, 23):
+        stage.fake.objects.clear()
+        stage.here.proxy.restart(
+            lambda number, _m, _p, at=at: Fault.RESET if number >= at else None
+        )
+        stores = stage.here.stores(stage.here.front, "p")
         try:
             stores.documents.create("records/one.json", b"one")
         except Unavailable:
-            again = here.stores(here.direct, "p")
+            again = stage.here.stores(stage.here.direct, "p")
             assert again.documents.create("records/one.json", b"one")
         else:
             break

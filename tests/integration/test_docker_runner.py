@@ -17,16 +17,22 @@ from typing import Any
 
 import pytest
 
+from engine_pipeline.build.gpu_lease import GpuLeases, LeasingRunner
 from engine_pipeline.build.plan import Step
+from engine_pipeline.nvml.reader import NvmlReader
+from engine_pipeline.nvml.rules import Demand
 from engine_pipeline.progress import Silent
 from engine_pipeline.runners.docker.orphans import clean_orphans
-from engine_pipeline.runners.docker.owner import OURS
+from engine_pipeline.runners.docker.owner import OURS, labels
 from engine_pipeline.runners.docker.runner import DockerRunner
 from engine_pipeline.runners.local import LocalRunner
 from engine_pipeline.runners.port import Runner, StepPaths, StepResult
+from engine_pipeline.spec.hardware import find_sku
 from engine_registry.digest import Digest
 from engine_registry.errors import EngineCIError, Incompatible, InvalidInput, NotFound, Unavailable
 from tests.servers.dockerd import DockerDaemon, python_reference, why_none
+from tests.servers.gpus import environment as fake_boards
+from tests.servers.gpus import recorded
 
 pytestmark = pytest.mark.xdist_group("docker")
 
@@ -378,7 +384,10 @@ def test_an_image_that_does_not_exist_is_told_as_such(daemon, paths):
 RUNNER = """
 import os, sys
 from pathlib import Path
+from engine_pipeline.build.gpu_lease import GpuLeases, LeasingRunner
 from engine_pipeline.build.plan import Step
+from engine_pipeline.nvml.reader import NvmlReader
+from engine_pipeline.nvml.rules import Demand
 from engine_pipeline.progress import Silent
 from engine_pipeline.runners.docker.runner import DockerRunner
 from engine_pipeline.runners.local import LocalRunner
@@ -482,6 +491,39 @@ def test_what_even_a_killed_keeper_leaves_is_removed_by_the_sweep_and_no_other(
     assert clean_orphans().removed == (orphan,)
     assert containers(daemon) == []
     assert clean_orphans().removed == ()
+
+
+def test_the_next_run_removes_what_a_dead_keeper_left_and_no_container_of_another_machine(
+    daemon, paths
+):
+    client = daemon.client()
+    run("pass", paths)
+    left = {
+        "dead": labels() | {"engine-ci.boot": "an earlier boot"},
+        "foreign": labels() | {"engine-ci.host": "another machine"},
+    }
+    for name, marks in left.items():
+        client.containers.create(python_reference(), ["true"], name=name, labels=marks)
+    try:
+        run("pass", paths_below(paths.lock.parent / "next"))
+        assert containers(daemon) == ["foreign"]
+        assert clean_orphans().unknown == ("foreign",)
+    finally:
+        client.api.remove_container("foreign", force=True)
+
+
+def test_a_leased_board_is_the_one_that_the_container_gets(daemon, paths, monkeypatch):
+    for name, value in fake_boards("h100-pcie").items():
+        monkeypatch.setenv(name, value)
+    leases = GpuLeases(NvmlReader(), directory=paths.lock.parent / "locks", environment={})
+    runner = LeasingRunner(
+        DockerRunner(LocalRunner()),
+        leases=leases,
+        demand=Demand(sku=find_sku("h100-pcie-80gb")),
+        holder="toy",
+    )
+    run("import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'])", paths, runner=runner, gpus=1)
+    assert paths.log.read_text().split() == [recorded("h100-pcie").boards[0].uuid]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from engine_registry.record import RegistryInfo
 from engine_registry.registry import Registry, open_registry
 from engine_registry.store import Depth, Ownership
 from engine_registry.testing.samples import (
-    SAMPLE_ACTOR,
     SAMPLE_AT,
     SAMPLE_CHANNEL,
     TickingClock,

@@ -263,7 +263,9 @@ def test_an_upload_that_is_swept_away_under_us_is_begun_again(tmp_path: Path) ->
 def test_an_upload_that_is_always_swept_away_is_given_up_with_a_reason(tmp_path: Path) -> None:
     path, _ = source(tmp_path)
     with world() as here:
-        here.proxy.restart(lambda _n, m, p: here.fake.uploads.clear() if "partNumber" in p else None)
+        here.proxy.restart(
+            lambda _n, m, p: here.fake.uploads.clear() if "partNumber" in p else None
+        )
         with pytest.raises(Unavailable) as caught:
             here.blobs.add_file(path, Ownership.KEPT)
         assert caught.value.name == "store-upload-ended"
@@ -473,9 +475,7 @@ def test_encrypted_objects_whose_etag_is_no_md5_work_with_a_key_service(
     moto.client.put_bucket_encryption(
         Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": [rule]}
     )
-    moto.client.put_bucket_versioning(
-        Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-    )
+    moto.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     server = S3Server(moto.endpoint, bucket)
     url = server.url()
     server.founded(url)

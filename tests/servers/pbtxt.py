@@ -27,9 +27,7 @@ def parse(text: str) -> dict[str, list[Any]]:
         at = match.end()
         if match.lastgroup != "space":
             tokens.append((match.lastgroup or "", match.group()))
-    reader = _Reader(tokens)
-    message = reader.message("")
-    return message
+    return _Reader(tokens).message("")
 
 
 def text_of(message: dict[str, list[Any]], field: str, default: str = "") -> str:

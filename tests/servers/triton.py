@@ -1,9 +1,9 @@
-"""A stand-in for Triton on loopback: repository, config and generate API, as strict as the real one.
+"""A stand-in for Triton on loopback: repository, config and generate API, as strict as Triton.
 
-It reads the model repository from disk when it is told to load, parses each config.pbtxt, opens what
-the configs name, keeps what it has loaded in memory and forgets it when it ends. What it does not do
-is run an engine: an answer is made of the bytes of the plan and of the tokenizer that were loaded,
-so a test sees which of each answered. Texts and statuses of errors are Triton's (core
+It reads the model repository from disk when it is told to load, parses each config.pbtxt, opens
+what the configs name, keeps what it has loaded in memory and forgets it when it ends. What it does
+not do is run an engine: an answer is made of the bytes of the plan and of the tokenizer that were
+loaded, so a test sees which of each answered. Texts and statuses of errors are Triton's (core
 src/model_repository_manager, server src/http_server.cc).
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -77,6 +78,8 @@ class TritonServer:
     reasons: dict[str, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    # Called after each request, before it is answered: what do clients see in between?
+    on_call: Callable[[], object] | None = None
 
     def __enter__(self) -> TritonServer:
         self._lock = threading.RLock()
@@ -85,6 +88,7 @@ class TritonServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 owner._answer(self, {})
@@ -128,9 +132,9 @@ class TritonServer:
         """What a client of the ensemble, or of the checkpoint's one model, gets now."""
         with self._lock:
             entry = "ensemble" if "ensemble" in self.loaded else "tensorrt_llm"
-            if entry not in self.loaded:
-                return "503"
-            return self._said(self.loaded[entry])
+            said = self._said(self.loaded[entry]) if entry in self.loaded else ""
+            # An engine without its ensemble takes tokens, not text.
+            return "503" if said.endswith(" ") or not said else said
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         path = urlsplit(handler.path).path.strip("/").split("/")
@@ -143,6 +147,8 @@ class TritonServer:
             return
         with self._lock:
             status, answer = self._reply(handler.command, path, body, fault)
+            if self.on_call is not None:
+                self.on_call()
         data = json.dumps(answer).encode() if answer is not None else b""
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
@@ -366,8 +372,13 @@ class TritonServer:
         return f"{engine.engine} {tokenizer}"
 
 
+def mark(data: bytes) -> str:
+    """What an answer shows of a file that was loaded."""
+    return hashlib.sha256(data).hexdigest()[:8]
+
+
 def _mark(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return mark(path.read_bytes())
 
 
 def _stamp(place: Path) -> tuple[tuple[str, int], ...]:

@@ -40,7 +40,7 @@ dynamic_batching {
 }
 input [
   { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true },
-  { name: "encoder_input_features" data_type: ${encoder_input_features_data_type} dims: [ -1, -1 ] },
+  { name: "encoder_input_features" data_type: ${encoder_input_features_data_type} dims: [ -1 ] },
   { name: "prompt_embedding_table" data_type: ${prompt_embedding_table_data_type} dims: [ -1, -1 ] }
 ]
 output [

@@ -52,7 +52,9 @@ def install(root: Path, version: str, **settings: Any) -> Installed:
         path.write_text(content)
         path.chmod(0o755)
     # The toolkit's interpreter: this machine's real one, whatever stands before it on the PATH.
-    (root / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    interpreter = root / "bin" / "python3"
+    interpreter.unlink(missing_ok=True)
+    interpreter.symlink_to(Path(sys.executable).resolve())
     return Installed(root=root, bin_dir=root / "bin", examples_dir=root / "examples")
 
 

@@ -202,6 +202,7 @@ def _outcome(kept: KeptStep) -> StepOutcome:
 
 def _preflight(plan: BuildPlan, workshop: _Workshop) -> None:
     workshop.progress.phase("preflight", workshop.machine.host_class)
+    preflight.check_gpus(workshop.lock, workshop.machine)
     preflight.check_target(workshop.lock, workshop.machine)
     preflight.check_tools(workshop.lock, workshop.backend.tools())
     missing = [step for step in plan.steps if workshop.cache.find(step.key) is None]

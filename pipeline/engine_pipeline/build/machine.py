@@ -1,7 +1,7 @@
 """What this machine is: processor, cores, memory, disk, GPUs, as far as this process may use them.
 
-Owns asking the operating system. What follows from the answers is `preflight`'s and
-`spec.hardware`'s. Light to import: servers read their thread count here.
+Owns asking the operating system, and has `nvml` ask the driver. What follows from the answers is
+`preflight`'s and `spec.hardware`'s. Light to import: servers read their thread count here.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine_pipeline.nvml.inventory import Inventory
     from engine_pipeline.spec.hardware import Host, HostGpu
 
 _CGROUP = Path("/sys/fs/cgroup")
-_NVIDIA_SMI = "nvidia-smi"
-_NVIDIA_QUERY = ("--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits")
-# The driver may need seconds to wake the boards, and hangs for ever when one has fallen off.
-_NVIDIA_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +29,7 @@ class Machine:
         cores: usable ones: affinity and cgroup quota count.
         ram_bytes: all memory this process may use.
         ram_free_bytes: what of it is free now, caches counted as free.
+        inventory: driver and boards in full; None where nobody asked.
     """
 
     host: Host
@@ -40,6 +37,7 @@ class Machine:
     cores: int
     ram_bytes: int
     ram_free_bytes: int
+    inventory: Inventory | None = None
 
     @property
     def isa(self) -> str:
@@ -59,17 +57,24 @@ class Machine:
 
 def this_machine() -> Machine:
     """Read it now."""
+    from engine_pipeline.nvml.reader import NvmlReader
     from engine_pipeline.spec.hardware import Host
 
+    inventory = NvmlReader().read()
     info = _cpu_info()
     total, free = _memory()
     flags = info.get("flags") or info.get("Features") or ""
     return Machine(
-        host=Host(architecture=platform.machine(), flags=frozenset(flags.split()), gpus=_gpus()),
+        host=Host(
+            architecture=platform.machine(),
+            flags=frozenset(flags.split()),
+            gpus=host_gpus(inventory),
+        ),
         cpu_model=info.get("model name") or platform.machine(),
         cores=usable_cores(),
         ram_bytes=total,
         ram_free_bytes=free,
+        inventory=inventory,
     )
 
 
@@ -99,43 +104,14 @@ def free_disk_bytes(path: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def parse_gpus(listing: str) -> tuple[HostGpu, ...]:
-    """GPUs from `nvidia-smi` lines `name, MiB, compute capability`; None where it says nothing."""
+def host_gpus(inventory: Inventory) -> tuple[HostGpu, ...]:
+    """The part of an inventory that decides which SKUs a machine is."""
     from engine_pipeline.spec.hardware import HostGpu
 
-    gpus = []
-    for line in listing.splitlines():
-        parts = [part.strip() for part in line.rsplit(",", 2)]
-        if len(parts) != 3 or not parts[0]:
-            continue
-        major, _, minor = parts[2].partition(".")
-        known = major.isdigit() and minor.isdigit()
-        gpus.append(
-            HostGpu(
-                name=parts[0],
-                memory_mib=int(parts[1]) if parts[1].isdigit() else None,
-                sm=int(major) * 10 + int(minor) if known else None,
-            )
-        )
-    return tuple(gpus)
-
-
-def _gpus() -> tuple[HostGpu, ...]:
-    command = shutil.which(_NVIDIA_SMI)
-    if command is None:
-        return ()
-    try:
-        answer = subprocess.run(
-            [command, *_NVIDIA_QUERY],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        # No driver, or a broken one: this process has no usable GPU.
-        return ()
-    return parse_gpus(answer.stdout)
+    return tuple(
+        HostGpu(name=board.name, memory_mib=board.memory_mib, sm=board.sm)
+        for board in inventory.boards
+    )
 
 
 def _memory() -> tuple[int, int]:

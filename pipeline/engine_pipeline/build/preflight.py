@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.spec.hardware import find_sku, matches_host
+from engine_pipeline.compat.releases import find_release
+from engine_pipeline.nvml.rules import Demand, fitting
+from engine_pipeline.spec.hardware import GpuSku, find_sku, matches_host
+from engine_pipeline.spec.model import EngineKind
 from engine_registry.errors import Incompatible, Unavailable
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 # Estimates of output sizes are upper bounds for the formats known; a quarter more covers scratch
 # files and what the file system itself needs.
 DISK_MULTIPLE = 1.25
+_TRTLLM = frozenset({EngineKind.TRTLLM_ENGINE, EngineKind.TRTLLM_CHECKPOINT})
 
 
 def check_target(lock: BuildLock, machine: Machine) -> None:
@@ -33,6 +37,33 @@ def check_target(lock: BuildLock, machine: Machine) -> None:
             hint="run it on a machine of that SKU; `enginectl doctor` lists what this one can do",
             reference="target-not-this-machine",
         )
+
+
+def gpu_demand(lock: BuildLock) -> Demand | None:
+    """The boards that a lock's target asks for; None for a CPU."""
+    target, backend = lock.spec.target, lock.spec.backend
+    sku = find_sku(target.sku)
+    if not isinstance(sku, GpuSku):
+        return None
+    release = find_release(backend.version) if backend.kind in _TRTLLM else None
+    return Demand(
+        sku=sku,
+        ranks=target.parallelism.world_size,
+        driver=release.driver if release is not None else None,
+    )
+
+
+def check_gpus(lock: BuildLock, machine: Machine) -> None:
+    """Refuse a machine whose boards or driver are not what the lock asks for, by rule.
+
+    Whether they are free is looked at when a step leases them.
+
+    Raises:
+        Incompatible: see `nvml.rules.fitting`.
+    """
+    demand = gpu_demand(lock)
+    if demand is not None and machine.inventory is not None:
+        fitting(machine.inventory, demand)
 
 
 def check_tools(lock: BuildLock, installed: Mapping[str, str]) -> None:

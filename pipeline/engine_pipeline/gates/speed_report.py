@@ -1,7 +1,4 @@
-"""Measured speed as it is stored in a report: estimates, samples, runs. Pure.
-
-Every number of a report can be made again from the samples of its runs.
-"""
+"""Measured speed as it is stored in a report: estimates, samples, runs. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +69,8 @@ class Sample(Value):
     """One measured request; `error` names what made it count as failed.
 
     Attributes:
-        ttft_open_ms: from when it was due, waiting for a connection included; None in old reports.
+        sent_s: seconds after the first request of its run; None in old reports, like the rest.
+        ttft_open_ms: from when it was due, waiting for a connection included.
         longest_gap_ms: the longest wait between two of its token events.
     """
 
@@ -83,6 +81,7 @@ class Sample(Value):
     completion_tokens: int | None
     cached_tokens: int | None
     error: str | None = None
+    sent_s: float | None = None
     ttft_open_ms: float | None = None
     longest_gap_ms: float | None = None
 

@@ -200,7 +200,7 @@ class Tree:
         """
         with self.on_disk("remove old versions"):
             versions = self.root / _VERSIONS
-            live = ""
+            live = self.pointer.readlink().name
             earlier = [name for name in self._names() if name != live]
             proven = [name for name in earlier if (versions / name / PROVEN).exists()]
             for gone in set(earlier) - set(proven[: self._keep]):

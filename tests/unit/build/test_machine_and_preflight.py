@@ -9,11 +9,12 @@ from engine_pipeline.build.machine import (
     Machine,
     cgroup_cores,
     free_disk_bytes,
-    parse_gpus,
+    host_gpus,
     this_machine,
     usable_cores,
 )
 from engine_pipeline.build.plan import Step
+from engine_pipeline.nvml.inventory import Board, Inventory
 from engine_pipeline.spec.hardware import Host, HostGpu, find_sku
 from engine_registry.digest import Digest
 from engine_registry.errors import Incompatible, Unavailable
@@ -68,9 +69,14 @@ def test_a_cgroup_quota_counts_as_whole_cores(text, cores):
     assert cgroup_cores(text) == cores
 
 
-def test_gpus_are_read_from_the_drivers_listing():
-    listing = "NVIDIA H200, 143771, 9.0\nNVIDIA GB10, [N/A], 12.1\n\nnonsense\n"
-    assert parse_gpus(listing) == (
+def test_the_hosts_gpus_are_those_that_the_driver_lists():
+    inventory = Inventory(
+        boards=(
+            Board(index=0, name="NVIDIA H200", uuid="GPU-0", sm=90, memory_bytes=143771 << 20),
+            Board(index=1, name="NVIDIA GB10", uuid="GPU-1", sm=121),
+        )
+    )
+    assert host_gpus(inventory) == (
         HostGpu(name="NVIDIA H200", memory_mib=143771, sm=90),
         HostGpu(name="NVIDIA GB10", memory_mib=None, sm=121),
     )

@@ -55,9 +55,7 @@ def deployment(number: int = 7, event: int = 12, **changes: object) -> Deploymen
 
 
 def fence(event: int, channel: str = PROD, text: str | None = None) -> Fence:
-    return Fence(
-        channel=channel, event=event, event_digest=digest(text or f"event {event}")
-    )
+    return Fence(channel=channel, event=event, event_digest=digest(text or f"event {event}"))
 
 
 def broken(findings: tuple[Finding, ...]) -> list[str]:

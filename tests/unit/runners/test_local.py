@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import signal
@@ -195,6 +196,33 @@ def test_only_named_variables_of_the_environment_are_seen(paths, monkeypatch):
     program = "import os; print(os.environ.get('TOY_SETTING'), os.environ.get('OTHER_SETTING'))"
     run(program, paths, env=("TOY_SETTING",))
     assert paths.log.read_text() == "seen None\n"
+
+
+def test_settings_of_the_plan_and_the_leased_gpus_are_in_the_environment(paths, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    program = "import os; print(os.environ['TOY'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    leased = dataclasses.replace(paths, gpus=("GPU-1", "GPU-2"))
+    run(program, leased, env=("CUDA_VISIBLE_DEVICES",), variables={"TOY": "set"}, gpus=2)
+    assert paths.log.read_text() == "set GPU-1,GPU-2\n"
+
+
+def test_a_step_that_tells_no_progress_has_its_time_told_instead(paths):
+    heard = Heard()
+    program = "import time\nfor _ in range(16): print('text', flush=True); time.sleep(0.1)"
+    run(program, paths, runner=LocalRunner(beat_s=0.3), progress=heard)
+    assert ("update", 1, None, "seconds") in heard.said
+
+
+def test_a_step_that_tells_its_own_progress_is_not_talked_over(paths):
+    heard = Heard()
+    program = """
+        import time
+        for done in range(18):
+            print("::progress", done, 18, "cases", flush=True)
+            time.sleep(0.1)
+    """
+    run(program, paths, runner=LocalRunner(beat_s=1), progress=heard)
+    assert {said[3] for said in heard.said} == {"cases"}
 
 
 def test_the_value_of_a_secret_reaches_neither_log_nor_error(paths, monkeypatch):

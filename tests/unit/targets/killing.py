@@ -1,4 +1,4 @@
-"""Runs an act in a process that dies, without any clean-up, at its n-th step that others can see."""
+"""Runs an act in a process that dies, without any clean-up, at its n-th step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _KILLED, _FAILED = 77, 78
 
 
-def killed_at(number: int, act: Callable[[], object], below: Path) -> bool:
+def killed_at(
+    number: int, act: Callable[[], object], below: Path, *, moves_only: bool = False
+) -> bool:
     """Whether `act` was killed before its `number`-th step; False if it ended before that.
 
     Steps are: a file opened to be written, a name made, moved or removed, below `below`; bytes made
-    durable; a connection made.
+    durable; a connection made. With `moves_only` they are: a name moved, a connection made.
     """
     child = os.fork()
     if child:
@@ -34,7 +36,7 @@ def killed_at(number: int, act: Callable[[], object], below: Path) -> bool:
         assert status in {0, _KILLED}, f"the act failed by itself at step {number}: {status}"
         return status == _KILLED
     try:
-        _count_down(number, str(below))
+        _count_down(number, str(below), moves_only=moves_only)
         act()
     except BaseException:
         traceback.print_exc()
@@ -42,7 +44,7 @@ def killed_at(number: int, act: Callable[[], object], below: Path) -> bool:
     os._exit(0)
 
 
-def _count_down(number: int, below: str) -> None:
+def _count_down(number: int, below: str, *, moves_only: bool) -> None:
     left = number
 
     def step() -> None:
@@ -52,11 +54,10 @@ def _count_down(number: int, below: str) -> None:
             os._exit(_KILLED)
 
     def watch(event: str, args: tuple[object, ...]) -> None:
-        if event == "socket.connect":
+        names = {"os.rename"} if moves_only else _NAMES
+        if event == "socket.connect" or (event in names and _is_below(args)):
             step()
-        elif event in _NAMES and _is_below(args):
-            step()
-        elif event == "open" and _is_below(args[:1]):
+        elif event == "open" and not moves_only and _is_below(args[:1]):
             flags = args[2]
             if isinstance(flags, int) and flags & _WRITES:
                 step()
@@ -73,5 +74,6 @@ def _count_down(number: int, below: str) -> None:
         step()
         real(descriptor)
 
-    os.fsync = fsync
+    if not moves_only:
+        os.fsync = fsync
     sys.addaudithook(watch)

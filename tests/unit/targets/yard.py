@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +75,17 @@ def toy_files(name: str) -> dict[str, bytes]:
         "model.gguf": toy_gguf(name),
         "tokenizer/tokenizer.json": canonical_json({"vocab": [name]}),
     }
+
+
+@contextmanager
+def memory_dir() -> Iterator[Path]:
+    """A directory where making bytes durable costs nothing."""
+    parent = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="targets-", dir=parent if parent.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def fits_all(platform: Platform) -> tuple[Finding, ...]:

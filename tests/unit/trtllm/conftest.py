@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import http.client
 import importlib
 import io
+import json
 import os
+import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,15 +85,89 @@ class Bench:
         return done.returncode, done.stdout + done.stderr
 
 
+def make_bench(root: Path, version: str = "1.2.1", **settings: object) -> Bench:
+    """The stand-in of one release below `root`; `installed.set` changes how it behaves."""
+    return Bench(
+        root=root,
+        installed=install(root / "standin", version, **settings),
+        lock_path=root / "toy.lock.json",
+    )
+
+
 @pytest.fixture
 def bench(tmp_path):
-    """A stand-in of 1.2.1 on one machine; `bench.installed.set` changes how it behaves."""
+    """Makes a bench of this test's own."""
+    return functools.partial(make_bench, tmp_path)
 
-    def make(version="1.2.1", **settings):
-        return Bench(
-            root=tmp_path,
-            installed=install(tmp_path / "standin", version, **settings),
-            lock_path=tmp_path / "toy.lock.json",
-        )
 
-    return make
+class DidNotLoad(Exception):
+    """The server ended before it was ready; its text."""
+
+
+@dataclass
+class Server:
+    """A server that is ready."""
+
+    port: int
+    model: str
+    log_path: Path
+
+    def log(self):
+        return self.log_path.read_text().splitlines()
+
+    def get(self, path):
+        return self._ask("GET", path, None)
+
+    def chat(self, **fields):
+        body = {"model": self.model, "messages": [{"role": "user", "content": "a b c"}]}
+        return self._ask("POST", "/v1/chat/completions", json.dumps(body | fields))
+
+    def _ask(self, method, path, body):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts the command's server with the stand-in on the PATH."""
+
+    @contextmanager
+    def start(serve, directory, built):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        argv = [
+            word.replace("{engine}", str(directory)).replace("{port}", str(port))
+            for word in serve.argv
+        ]
+        path = {"PATH": f"{built.installed.bin_dir}:{os.environ['PATH']}"}
+        server = Server(port, serve.model_name, tmp_path / "server.log")
+        with server.log_path.open("w") as log:
+            # The program by its full path: a child's own PATH does not decide where it is found.
+            program = str(built.installed.bin_dir / argv[0])
+            process = subprocess.Popen(
+                [program, *argv[1:]], stdout=log, stderr=log, env=path | serve.env
+            )
+        try:
+            wait_until_ready(process, server, serve.health_path)
+            yield server
+        finally:
+            process.kill()
+            process.wait()
+
+    return start
+
+
+def wait_until_ready(process, server, health_path):
+    for _ in range(600):
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            with suppress(OSError):
+                if server.get(health_path)[0] == 200:
+                    return
+        else:
+            raise DidNotLoad(server.log_path.read_text())
+    raise AssertionError("not ready after 30 s")

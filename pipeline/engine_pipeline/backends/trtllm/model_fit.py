@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_pipeline.backends.trtllm.recipes import uses_quantize
+from engine_pipeline.backends.trtllm.settings import ENABLE
 from engine_registry.errors import Incompatible, InvalidInput
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from engine_pipeline.backends.trtllm.settings import Settings
     from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.spec.shape import ModelShape
+
+# The one family whose all-reduce the builder fuses; builder.py of TensorRT-LLM at aaacc9bd.
+_FUSES = "llama"
 
 
 def check_model(
@@ -79,6 +83,14 @@ def _check_family(settings: Settings, family: Family, spec: BuildSpec) -> None:
             f"{spec.target.parallelism.pipeline} stages",
             hint="set target.parallelism.pipeline to 1",
             reference="parallelism-not-for-model",
+        )
+    fuses = settings.flags["reduce_fusion"] == ENABLE
+    if fuses and family.name != _FUSES and "reduce_fusion" not in settings.options.allow_adjusted:
+        raise InvalidInput(
+            f"backend.options.reduce-fusion is enabled: the builder would switch it off for "
+            f"{family.name}, it is for {_FUSES} alone",
+            hint="remove it, or add reduce_fusion to backend.options.allow-adjusted",
+            reference="builder-would-adjust",
         )
     if settings.options.moe_expert > 1 and not family.experts:
         raise InvalidInput(

@@ -88,6 +88,7 @@ def _tell_the_rest(
     before = ", ".join(one.name for one, _ in done) or "none"
     after = ", ".join(one.name for one in chosen[len(done) + 1 :]) or "none"
     error.message = f"target {failed.name}: {error.message} (done before: {before}; not: {after})"
+    error.args = (error.message,)
 
 
 def _answer(done: list[tuple[Chosen, Deployed]]) -> Answer:

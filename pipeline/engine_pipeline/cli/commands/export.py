@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(shell: Shell, engine: str, directory: Path) -> Answer:
     """Write ENGINE and what is attached to it as an OCI image layout in a new DIRECTORY.
 
-    Any OCI tool reads it and sees the same digest, e.g. skopeo inspect oci:DIRECTORY:SHORT-DIGEST
+    Any OCI tool reads it and sees the same digest, e.g. skopeo inspect --raw oci:DIRECTORY:SHORT-DIGEST
     """
     from engine_pipeline.cli.answer import Answer
     from engine_registry.export import export_oci_layout
@@ -32,6 +32,6 @@ def command(shell: Shell, engine: str, directory: Path) -> Answer:
 
     def page(out: Page) -> None:
         out.verdict("ok", f"engine {digest} is in {directory} as an OCI image layout")
-        out.facts([("next", f"skopeo inspect oci:{directory}:{digest.short}")])
+        out.facts([("next", f"skopeo inspect --raw oci:{directory}:{digest.short}")])
 
     return Answer(document=document, page=page)

@@ -82,7 +82,9 @@ def keep(work: ContainerWork, progress: Progress) -> int:
         EngineCIError: it could not be started, or the daemon is gone.
     """
     client = connect()
-    clean_orphans(client)
+    # What stays of others is not this step's failure.
+    with suppress(EngineCIError):
+        clean_orphans(client)
     have_image(client, work.image, progress)
     with asking(work.what):
         daemon = daemon_of(client.info())

@@ -201,6 +201,7 @@ class TritonTarget:
                 reference="triton-not-restored",
             ) from error
         error.message += f"; {served} is served, as before"
+        error.args = (error.message,)
 
     def _point_back(self, before: Version | None) -> None:
         if before is None:

@@ -43,21 +43,22 @@ class FileTrash:
 
     Args:
         root: of the registry.
-        now_s: seconds since the epoch by the clock that gives files their times; default: found
-            out by writing a file.
+        age_s: seconds since a file last changed; default: by the clock that gives files their
+            times, which is found out by writing one.
     """
 
-    def __init__(self, root: StoreRoot, now_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, root: StoreRoot, age_s: Callable[[os.stat_result], float] | None = None
+    ) -> None:
         self._root = root
         self._stamps = Stamps(root.path / CACHE)
-        self._now_s = now_s or _FileClock(root)
+        self._age_s = age_s or _FileClock(root).age_s
 
     def aged(self) -> Iterator[AgedFile]:
         """See `Trash.aged`."""
         self._root.require()
-        now_s = self._now_s()
         with reading(self._root.path, "list the registry"):
-            yield from self._below("", now_s)
+            yield from self._below("")
 
     def discard(self, name: str, min_age: timedelta) -> bool:
         """See `Trash.discard`."""
@@ -66,7 +67,7 @@ class FileTrash:
         self._root.require()
         with writing(self._root.path, f"discard {name}"):
             before = _lstat(path)
-            if before is None or self._age_s(before) < min_age.total_seconds():
+            if before is None or _span(self._age_s(before)) < min_age:
                 return False
             ensure_dir(target.parent)
             try:
@@ -113,7 +114,7 @@ class FileTrash:
         self._root.require()
         with writing(self._root.path, f"purge {name}"):
             before = _lstat(target)
-            if before is None or self._age_s(before) < min_age.total_seconds():
+            if before is None or _span(self._age_s(before)) < min_age:
                 return False
             try:
                 target.unlink()
@@ -125,10 +126,7 @@ class FileTrash:
             self._leave(target)
             return True
 
-    def _age_s(self, stat: os.stat_result) -> float:
-        return max(self._now_s() - stat.st_ctime, 0.0)
-
-    def _below(self, folder: str, now_s: float) -> Iterator[AgedFile]:
+    def _below(self, folder: str) -> Iterator[AgedFile]:
         try:
             with os.scandir(self._root.path / folder) as entries:
                 found = list(entries)
@@ -139,13 +137,11 @@ class FileTrash:
             if name in SCRATCH:
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from self._below(f"{name}/", now_s)
+                yield from self._below(f"{name}/")
                 continue
             with suppress(FileNotFoundError):
                 stat = entry.stat(follow_symlinks=False)
-                yield AgedFile(
-                    name=name, size_bytes=stat.st_size, age=_span(now_s - stat.st_ctime)
-                )
+                yield AgedFile(name=name, size_bytes=stat.st_size, age=_span(self._age_s(stat)))
 
     def _keep_stamp(self, name: str, before: os.stat_result, now_at: Path) -> None:
         """Moving a blob touched no byte of it: let the stamp of its last hash follow."""
@@ -172,10 +168,10 @@ class _FileClock:
         self._root = root
         self._offset_s: float | None = None
 
-    def __call__(self) -> float:
+    def age_s(self, stat: os.stat_result) -> float:
         if self._offset_s is None:
             self._offset_s = self._probe() - time.monotonic()
-        return time.monotonic() + self._offset_s
+        return time.monotonic() + self._offset_s - stat.st_ctime
 
     def _probe(self) -> float:
         try:
@@ -186,6 +182,7 @@ class _FileClock:
 
 
 def _span(seconds: float) -> timedelta:
+    """Never negative: the clocks that give files their times tick coarsely, or run backwards."""
     return timedelta(seconds=max(seconds, 0.0))
 
 

@@ -115,7 +115,7 @@ class S3Pointers:
 
 
 class S3Inventory:
-    """Everything below the prefix but `tmp/` and `cache/`."""
+    """Everything below the prefix but what is derived, scratch or discarded."""
 
     def __init__(self, root: S3Root) -> None:
         self._root = root

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from engine_registry.backends.s3.objects import Objects
     from engine_registry.backends.s3.probe import Proof, Remembered
 
-# Never listed as part of a registry: derived, and scratch.
-PRIVATE = ("cache/", "tmp/")
+# Never listed as part of a registry: derived, scratch, discarded.
+PRIVATE = ("cache/", "tmp/", f"{layout.TRASH}/")
 
 
 class S3Root:
