@@ -97,7 +97,7 @@ class TestPrecision:
             ),
             (
                 {"precision": {"weights": "int4", "kv_cache": "int8", "recipe": "int4_gptq"}},
-                "precision-contradicts",
+                "cache-not-with-recipe",
                 "quantised already",
             ),
             (

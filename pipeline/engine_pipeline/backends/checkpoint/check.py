@@ -61,9 +61,9 @@ def check_model(lock: BuildLock) -> None:
     """Refuse a source that is not what the spec says, as far as the lock tells.
 
     Raises:
-        InvalidInput: `source-config-missing`.
-        Incompatible: `checkpoint-precision-differs`, `checkpoint-quantised-otherwise`,
-            `sequence-too-long`, `parallelism-not-for-model`.
+        InvalidInput: `source-config-missing`, `checkpoint-quantised-otherwise`.
+        Incompatible: `checkpoint-precision-differs`, `sequence-too-long`,
+            `parallelism-not-for-model`.
     """
     spec, shape = lock.spec, lock.shape
     if shape is None:
@@ -83,7 +83,7 @@ def check_model(lock: BuildLock) -> None:
             reference="checkpoint-precision-differs",
         )
     if shape.quantisation not in (None, METHOD):
-        raise Incompatible(
+        raise InvalidInput(
             f"{spec.name}: config.json says quant_method {shape.quantisation}, this kind takes "
             f"{METHOD}",
             hint=_EXPORT,

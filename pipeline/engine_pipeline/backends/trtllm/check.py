@@ -128,7 +128,7 @@ def _check_types(spec: BuildSpec, settings: Settings) -> None:
             f"{spec.precision.kv_cache} KV cache with recipe {recipe.name}: its scales cannot be "
             "calibrated from a source that is quantised already",
             hint="set precision.kv_cache to fp16, or quantise here with int4_awq",
-            reference="precision-contradicts",
+            reference="cache-not-with-recipe",
         )
 
 
