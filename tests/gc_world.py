@@ -40,6 +40,8 @@ class World:
         self.kind = kind
         self.root = folder / "registry"
         self.shift = timedelta(0)
+        self._copy = folder / "saved"
+        self._saved: Files = {}
         self._files: Files = {}
         self._passed: list[tuple[float, float]] = []
         self._ages = Ages(lambda: time.time() + self.shift.total_seconds())
@@ -96,6 +98,25 @@ class World:
         shutil.rmtree(self.root, ignore_errors=True)
         self.shift = timedelta(0)
         self._passed.clear()
+
+    def save(self) -> None:
+        """Remember the registry as it is."""
+        if self.kind == "memory":
+            self._saved = dict(self._files)
+        else:
+            shutil.rmtree(self._copy, ignore_errors=True)
+            shutil.copytree(self.root, self._copy)
+
+    def load(self) -> None:
+        """The registry as it was saved, everything in it two days old."""
+        self.clear()
+        if self.kind == "memory":
+            self._files.update(self._saved)
+            for name in self._files:
+                self._ages.start(name)
+        else:
+            shutil.copytree(self._copy, self.root)
+        self.pass_time(2 * DAY)
 
     def names(self, *, trash: bool = False) -> set[str]:
         found = {file.name for file in self.open().trash.aged()}

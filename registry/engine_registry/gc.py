@@ -74,6 +74,7 @@ class Collector:
         rules: the retention of a product; None: everything of it is kept.
         actor: who is named in what is left of a removed release.
         grace: how long anything written, touched or discarded is left alone.
+        in_trash: how long anything stays in the trash; default: the grace period.
         say: told what is being done.
     """
 
@@ -84,12 +85,14 @@ class Collector:
         *,
         actor: Actor,
         grace: timedelta = GRACE,
+        in_trash: timedelta | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._registry = registry
         self._rules = rules
         self._actor = actor
         self._grace = grace
+        self._in_trash = grace if in_trash is None else in_trash
         self._say = say
         self._trash = registry.stores.trash
 
@@ -137,7 +140,7 @@ class Collector:
             if ref not in seen.releases:
                 self._leave_word(ref, seen)
         for name, size_bytes in purgeable(seen):
-            if self._trash.purge(name, self._grace):
+            if self._trash.purge(name, self._in_trash):
                 done.purged_files += 1
                 done.purged_bytes += size_bytes
         return done

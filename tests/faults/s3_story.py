@@ -55,7 +55,7 @@ class Scene:
     def stores(self, server: S3Server, prefix: str) -> Stores:
         """The ports at a prefix, with parts of the wanted size."""
         url = server.url(prefix)
-        bucket = Bucket(S3Address.parse(url), PATIENCE, client=server.client)
+        bucket = Bucket(S3Address.parse(url), server.patience, client=server.client)
         plain = stores_in(bucket, fixed_clock)
         return Stores(
             blobs=S3Blobs(S3Root(Objects(bucket), fixed_clock), self.part_bytes, 4 << 20),
@@ -90,11 +90,13 @@ def stored(objects: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @contextmanager
-def scene(endpoint: str, bucket: str, part_bytes: int = PART_BYTES) -> Iterator[Scene]:
+def scene(
+    endpoint: str, bucket: str, part_bytes: int = PART_BYTES, patience: Patience = PATIENCE
+) -> Iterator[Scene]:
     """A store at `endpoint` with a proxy before it."""
     with proxied(endpoint) as (proxy, front):
-        direct = S3Server(endpoint, bucket, PATIENCE)
-        yield Scene(direct, proxy, S3Server(front, bucket, PATIENCE), part_bytes)
+        direct = S3Server(endpoint, bucket, patience)
+        yield Scene(direct, proxy, S3Server(front, bucket, patience), part_bytes)
 
 
 def story(registry: Registry, draft: EngineDraft, out: Path | None = None) -> None:

@@ -47,7 +47,8 @@ def fill(world: World) -> None:
         sample_event(registry, sample_promotion(release))
     sample_engine(registry, "never released")
     registry.stores.blobs.add_bytes(b"half of an upload")
-    world.pass_time(2 * DAY)
+    world.save()
+    world.load()
 
 
 def final(world: World) -> None:
@@ -68,8 +69,7 @@ def test_invariant_8_a_collector_that_dies_at_any_write_loses_nothing_and_a_reru
     final(world)
 
     for at in range(1, writes + 1):
-        world.clear()
-        fill(world)
+        world.load()
         plan = FaultPlan(at, mode)
         with pytest.raises(SimulatedCrash):
             world.collector(world.registry(faulty(world.open(), plan))).discard()
@@ -92,28 +92,25 @@ def test_invariant_8_a_collector_that_dies_at_any_write_loses_nothing_and_a_reru
 def test_invariant_8_a_purge_that_dies_at_any_write_loses_nothing_and_a_rerun_finishes(
     world: World, mode: CrashMode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ready() -> None:
-        world.clear()
-        fill(world)
-        first = world.registry().releases.release(ReleaseRef(SAMPLE_PRODUCT, 1))
-        world.collector().discard()
-        # The first release is named again: the purge has to put it back before it purges.
-        sample_event(world.registry(), RolledBack(to=live(first), reason="three is slow"))
-        world.pass_time(2 * DAY)
-
     def finished() -> None:
         registry = world.registry()
         assert registry.channels.state(SAMPLE_CHANNEL).live.number == 1
         assert numbers_of(registry) == [1, 2, 3]  # on hold: the whole window is kept
         assert_whole(registry)
 
-    ready()
+    fill(world)
+    first = world.registry().releases.release(ReleaseRef(SAMPLE_PRODUCT, 1))
+    world.collector().discard()
+    # The first release is named again: the purge has to put it back before it purges.
+    sample_event(world.registry(), RolledBack(to=live(first), reason="three is slow"))
+    world.save()
+    world.load()
     counting = FaultPlan()
     world.collector(world.registry(faulty(world.open(), counting))).purge()
     finished()
     assert counting.writes > 40
     for at in range(1, counting.writes + 1):
-        ready()
+        world.load()
         plan = FaultPlan(at, mode)
         with pytest.raises(SimulatedCrash):
             world.collector(world.registry(faulty(world.open(), plan))).purge()
@@ -195,16 +192,13 @@ def test_a_writer_that_dies_while_its_engine_is_collected_finishes_when_run_agai
     """Every write of a rebuild is followed, or preceded, by a whole collection without grace."""
     draft = sample_draft(fast_dir / "built", "one", {"m.gguf": b"w" * 500, "t.json": b"shared"})
 
-    def prepare() -> None:
-        world.clear()
-        sample_engine(world.registry(), "old", {"m.gguf": b"old" * 20, "t.json": b"shared"})
-        world.pass_time(2 * DAY)
-
-    prepare()
+    sample_engine(world.registry(), "old", {"m.gguf": b"old" * 20, "t.json": b"shared"})
+    world.save()
+    world.load()
     counting = FaultPlan()
     world.registry(faulty(world.open(), counting)).engines.put_engine(draft)
     for at in range(1, counting.writes + 1):
-        prepare()
+        world.load()
         with pytest.raises(SimulatedCrash):
             stores = faulty(world.open(), FaultPlan(at, mode))
             world.registry(stores).engines.put_engine(draft)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_registry.backends.s3.bucket import Patience
 from tests.faults.s3_story import assert_nothing_incomplete_is_visible, scene, story
 from tests.faults.test_s3_faults import LAST_WORDS, Stage, one_fault, outage, stage
 from tests.faults.test_s3_promoters import race
@@ -39,7 +40,8 @@ def test_an_outage_from_every_request_on(stage: Stage, last: Fault) -> None:
 def test_one_fault_at_every_fifth_request_to_a_real_store(
     seaweed: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
-    with scene(seaweed.endpoint, seaweed.bucket) as here:
+    patience = Patience(attempts=4, pause_s=0, read_s=5)
+    with scene(seaweed.endpoint, seaweed.bucket, patience=patience) as here:
         prefix = seaweed.url().partition("?")[0].removeprefix(f"s3://{seaweed.bucket}/")
         draft = here.draft(tmp_path)
 

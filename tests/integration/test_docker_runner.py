@@ -322,6 +322,17 @@ def test_a_killed_helper_process_is_told_as_memory_although_the_step_exits_by_it
     assert "(exit code 1)" in error.message
 
 
+def test_a_container_that_somebody_stops_is_not_taken_for_one_out_of_memory(daemon, paths):
+    class Stopping(Heard):
+        def note(self, text):
+            daemon.client().containers.list(filters={"label": OURS})[0].kill()
+
+    program = "print('::note running', flush=True); import time; time.sleep(1000)"
+    error = failure(program, paths, progress=Stopping())
+    assert isinstance(error, Unavailable)
+    assert error.name == "container-stopped"
+
+
 def test_a_full_output_directory_is_told_as_such(daemon, paths):
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(paths.output)], check=True

@@ -24,7 +24,7 @@ from engine_registry.store import Depth, Ownership
 from engine_registry.testing.samples import TickingClock
 from tests.servers.s3 import S3Server
 from tests.servers.s3_fake import FakeS3, Habits, Upload, serving
-from tests.servers.s3_faults import Fault, FaultyProxy, proxied
+from tests.servers.s3_faults import Fault, FaultyProxy, proxied, throttled
 
 pytest_plugins = ["tests.servers.s3_fixtures"]
 pytestmark = [pytest.mark.xdist_group("s3"), pytest.mark.usefixtures("s3_credentials")]
@@ -495,3 +495,18 @@ def test_a_blob_removed_meanwhile_is_missing_not_broken(tmp_path: Path) -> None:
             here.blobs.check(stored.digest, 6, Depth.UNCHANGED)
         with pytest.raises(NotFound):
             cast("S3Blobs", here.blobs).materialise(stored.digest, tmp_path / "out")
+
+
+def test_a_slow_link_is_slow_and_no_failure(tmp_path: Path) -> None:
+    """Sending may take much longer than the store may be silent."""
+    data = os.urandom(3 << 20)
+    patience = Patience(attempts=1, read_s=0.5)
+    fake = FakeS3()
+    with serving(fake) as endpoint, throttled(endpoint, 1 << 20) as slow:
+        quick, server = S3Server(endpoint), S3Server(slow, patience=patience)
+        url = server.url("p")
+        quick.founded(quick.url("p"))
+        began = time.monotonic()
+        stored = server.stores(url).blobs.add_bytes(data)
+        assert time.monotonic() - began > 4 * patience.read_s
+    assert stored.digest == Digest.of(data)

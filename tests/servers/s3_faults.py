@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that goes wrong at the requests it is told to."""
+"""Proxies before an S3 server: one goes wrong at the requests it is told to, one is slow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import http.client
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -176,3 +177,32 @@ def proxied(upstream: str) -> Iterator[tuple[FaultyProxy, str]]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def throttled(upstream: str, bytes_per_s: int) -> Iterator[str]:
+    """A slow link to `upstream`: its endpoint. Small buffers, so that the sender feels it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+
+    def relay(source: socket.socket, target: socket.socket, pause: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(8 << 10):
+                target.sendall(data)
+                if pause:
+                    time.sleep(len(data) / bytes_per_s)  # this is what a slow link does
+            target.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                server = socket.create_connection(_host(urlsplit(upstream).netloc))
+                for pair in ((client, server, True), (server, client, False)):
+                    threading.Thread(target=relay, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.close()

@@ -25,6 +25,7 @@ def s3_credentials() -> Iterator[None]:
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("NO_PROXY", "127.0.0.1,localhost")
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         yield

@@ -40,6 +40,7 @@ _RESERVE_BYTES = 1 << 30
 _RANKS_RESERVE_BYTES = 512 << 20
 # `--kv_cache_free_gpu_memory_fraction` of trtllm-serve, its default in every release.
 MEMORY_FRACTION = 0.9
+_SERVING_KEY, _OPTION_KEY = "kv-cache-free-gpu-memory-fraction", "kv-cache-fraction"
 _LONGEST = 1 << 24
 
 
@@ -139,6 +140,7 @@ def sizing_of_spec(spec: BuildSpec, shape: ModelShape) -> Sizing:
         tensor=spec.target.parallelism.tensor,
         pipeline=spec.target.parallelism.pipeline,
         limits=spec.limits,
+        memory_fraction=_fraction(spec),
     )
 
 
@@ -187,6 +189,15 @@ def activation_bytes(sizing: Sizing) -> int:
     tokens = limits.max_batch_tokens * (2 * shape.hidden + max(attention, mlp)) * _ACTIVATION_BYTES
     logits = limits.max_batch_size * shape.vocabulary * _LOGIT_BYTES
     return ceil((tokens + logits) * _WORKSPACE)
+
+
+def _fraction(spec: BuildSpec) -> float:
+    """The share of free memory that the spec gives the KV cache, wherever its kind says so."""
+    stated = (spec.serving.get(_SERVING_KEY), spec.backend.options.get(_OPTION_KEY))
+    for value in stated:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+            return float(value)
+    return MEMORY_FRACTION
 
 
 def _layer_bytes(sizing: Sizing) -> int:

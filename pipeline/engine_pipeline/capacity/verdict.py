@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.capacity.estimate import estimate, sizing_of_spec
+from engine_pipeline.capacity.estimate import Sizing, estimate, sizing_of_spec
 from engine_pipeline.spec.hardware import GpuSku, find_sku
 from engine_registry.errors import Incompatible
 
 if TYPE_CHECKING:
-    from engine_pipeline.capacity.estimate import Capacity, Sizing
+    from engine_pipeline.backends.port import EngineFacts
+    from engine_pipeline.capacity.estimate import Capacity
     from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.spec.shape import ModelShape
 
@@ -28,6 +29,12 @@ def capacity_on(sizing: Sizing, sku: str) -> Capacity | None:
     """The estimate for a SKU; None where its memory is not known."""
     memory = memory_bytes_of(sku)
     return None if memory is None else estimate(sizing, memory)
+
+
+def sizing_of_facts(facts: EngineFacts) -> Sizing | None:
+    """What an inspected engine needs room for; None where its files do not tell it all."""
+    stated = facts.details.get("sizing")
+    return None if stated is None else Sizing.model_validate(stated)
 
 
 def refuse_unloadable(spec: BuildSpec, shape: ModelShape | None) -> None:

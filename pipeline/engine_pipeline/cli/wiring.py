@@ -159,13 +159,18 @@ class Shell:
 
         return open_target(definition, who=f"{self.actor.name} (process {os.getpid()})")
 
-    def fit(self, node: Path | None) -> Callable[[Platform], tuple[Finding, ...]]:
-        """The rules of what loads where, for a described node or for this machine."""
+    def fit(
+        self, definition: Definition, node: Path | None
+    ) -> Callable[[Platform], tuple[Finding, ...]]:
+        """The rules of what loads on a target: on a described node, or on this machine."""
         from engine_pipeline.compat.fit import decide_fit
         from engine_pipeline.deploy.node import fit_on_machine, read_node
 
+        if node is None and definition.node is not None:
+            node = self.channels_file.parent / definition.node
         if node is None:
-            return lambda platform: fit_on_machine(platform, self.machine)
+            its_own = definition.kind == "directory"
+            return lambda platform: fit_on_machine(platform, self.machine, serves_its_image=its_own)
         described = read_node(node)
         return lambda platform: decide_fit(platform, described)
 

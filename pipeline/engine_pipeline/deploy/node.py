@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from engine_pipeline.compat.fit import decide_fit
-from engine_pipeline.compat.node import Node, NodeGpu
+from engine_pipeline.compat.fit import TENSORRT, TENSORRT_LLM, decide_fit
+from engine_pipeline.compat.node import Node
+from engine_pipeline.nvml.node import node_of
 from engine_pipeline.promote.findings import Finding
 from engine_pipeline.spec.hardware import CpuSku, find_sku, matches_host
 from engine_registry.errors import ExitCode, InvalidInput, NotFound
@@ -19,8 +21,17 @@ if TYPE_CHECKING:
     from engine_registry.record import Platform
 
 
-def fit_on_machine(platform: Platform, machine: Machine) -> tuple[Finding, ...]:
-    """What the rules say of loading an engine of this platform on this machine."""
+def fit_on_machine(
+    platform: Platform, machine: Machine, *, serves_its_image: bool
+) -> tuple[Finding, ...]:
+    """What the rules say of loading an engine of this platform on this machine.
+
+    Args:
+        platform: of the release.
+        machine: where the target is.
+        serves_its_image: what loads the engine is the release's own image, so it has the versions
+            the engine was built with; a server that runs already has to be described.
+    """
     sku = find_sku(platform.sku)
     if isinstance(sku, CpuSku):
         fit = matches_host(sku, machine.host)
@@ -29,13 +40,21 @@ def fit_on_machine(platform: Platform, machine: Machine) -> tuple[Finding, ...]:
                 rule="sku",
                 holds=fit.fits,
                 says=fit.reason,
-                hint="" if fit.fits else "deploy from the node that serves, or describe it: --node",
+                hint="" if fit.fits else "deploy from the machine that serves",
                 exit_code=ExitCode.INCOMPATIBLE,
             ),
         )
-    host = machine.host
-    gpus = tuple(NodeGpu(name=gpu.name, sm=gpu.sm, memory_mib=gpu.memory_mib) for gpu in host.gpus)
-    return decide_fit(platform, Node(architecture=host.architecture, gpus=gpus))
+    name, architecture = gethostname(), machine.host.architecture
+    node = Node(name=name, architecture=architecture)
+    if machine.inventory is not None:
+        node = node_of(machine.inventory, name=name, architecture=architecture)
+    if serves_its_image:
+        versions = {
+            "tensorrt": platform.tensorrt or platform.runtime.get(TENSORRT),
+            "tensorrt_llm": platform.runtime.get(TENSORRT_LLM),
+        }
+        node = node.model_copy(update=versions)
+    return decide_fit(platform, node)
 
 
 def read_node(path: Path) -> Node:

@@ -104,7 +104,7 @@ _SIGNS = (
         kind=Incompatible,
         reference="command-not-in-image",
         says="the image does not have the command",
-        hint="check backend.image and backend.version of the spec: the image must be of that release",
+        hint="check backend.image and backend.version of the spec: they must be of one release",
     ),
     _Sign(
         pattern=r"invalid reference format",

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.workload_bars import Disturbed
 
 RULE = (
-    "a round does not count when, during either of its runs, other processes or the hypervisor "
-    "used more than {foreign_cpu:.0%} of the machine's processor time, a GPU was throttled for "
-    "heat or power in more than {throttled:.0%} of the readings, or the client was off by more "
-    "than {client_error:.0%} of a time measured; the measured times themselves are not looked at"
+    "a round does not count when, during either of its runs, others used more than "
+    "{foreign_cpu:.0%} of the machine's processor time or a GPU was throttled in more than "
+    "{throttled:.0%} of its readings; the times measured are not looked at"
 )
 
 

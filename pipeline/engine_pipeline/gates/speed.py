@@ -202,6 +202,7 @@ def _sample(item: Timed, verdict: str | None, first: float) -> Sample:
         completion_tokens=reply.completion_tokens,
         cached_tokens=reply.cached_tokens,
         error=verdict,
+        index=item.planned.index,
         sent_s=round(reply.sent_at - first, 3),
         ttft_open_ms=_rounded(item.ttft_open_ms),
         longest_gap_ms=_rounded(max(reply.itl_ms, default=None)),

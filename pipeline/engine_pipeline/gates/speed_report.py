@@ -68,8 +68,11 @@ def _number(value: float | None) -> float:
 class Sample(Value):
     """One measured request; `error` names what made it count as failed.
 
+    What is below `error` is None in reports from before there were workloads.
+
     Attributes:
-        sent_s: seconds after the first request of its run; None in old reports, like the rest.
+        index: tells the requests of a run apart; the same one is the same request in every run.
+        sent_s: seconds after the first request of its run.
         ttft_open_ms: from when it was due, waiting for a connection included.
         longest_gap_ms: the longest wait between two of its token events.
     """
@@ -81,6 +84,7 @@ class Sample(Value):
     completion_tokens: int | None
     cached_tokens: int | None
     error: str | None = None
+    index: int | None = None
     sent_s: float | None = None
     ttft_open_ms: float | None = None
     longest_gap_ms: float | None = None

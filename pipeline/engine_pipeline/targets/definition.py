@@ -5,7 +5,7 @@
       h100-a:
         kind: triton
         channel: llama-3.1-8b-instruct/h100-sxm-80gb/prod
-        directory: /srv/triton
+        path: /srv/triton
         url: http://127.0.0.1:8000
         templates: /srv/all_models
 
@@ -56,13 +56,14 @@ class _Definition(Value):
 
     Attributes:
         channel: what it follows.
-        directory: where its files are, as this machine sees it.
+        path: the directory of its files, as this machine sees it.
         keep: earlier versions that stay with their engines, ready to go back to.
-        node: JSON file that describes the machine that loads the engine; none: this one.
+        node: JSON file that describes the machine that loads the engine, beside `channels.yaml`;
+            none: this machine.
     """
 
     channel: ChannelName
-    directory: AbsolutePath
+    path: AbsolutePath
     keep: Annotated[int, Field(ge=0, le=20)] = 2
     node: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
 
@@ -84,7 +85,7 @@ class TritonDefinition(_Definition):
     Attributes:
         url: of its HTTP endpoint.
         templates: `all_models` of the serving image, as this machine sees it.
-        seen_as: `directory` as the server sees it, where a container mounts it elsewhere.
+        seen_as: `path` as the server sees it, where a container mounts it elsewhere.
         swap: `beside` loads the new engine while the old one serves and needs memory for both;
             `replace` unloads the old one first.
         load_timeout_s: how long one model may take to load.
@@ -156,7 +157,7 @@ def inline_definition(text: str, channel: ChannelRef | None) -> DirectoryDefinit
         return None
     path = text.removeprefix(_INLINE)
     try:
-        directory = _absolute(path)
+        absolute = _absolute(path)
     except ValueError as error:
         raise InvalidInput(
             f"target {text!r}: {error}",
@@ -169,4 +170,4 @@ def inline_definition(text: str, channel: ChannelRef | None) -> DirectoryDefinit
             hint=f"put MODEL/TARGET/CHANNEL before --target {text}",
             reference="target-invalid",
         )
-    return DirectoryDefinition(channel=str(channel), directory=directory)
+    return DirectoryDefinition(channel=str(channel), path=absolute)

@@ -23,7 +23,7 @@ def open_target(definition: Definition, who: str) -> Target:
         case DirectoryDefinition():
             from engine_pipeline.targets.directory import DirectoryTarget
 
-            return DirectoryTarget(Path(definition.directory), keep=definition.keep, who=who)
+            return DirectoryTarget(Path(definition.path), keep=definition.keep, who=who)
         case TritonDefinition():
             from engine_pipeline.targets.triton.target import TritonTarget
 

@@ -47,7 +47,7 @@ class TritonYard(Yard):
         fields = {
             "kind": "triton",
             "channel": str(self.channel),
-            "directory": str(self.place),
+            "path": str(self.place),
             "url": self.server.url,
             "templates": str(self.templates),
             "seen_as": SEEN_AS,

@@ -231,6 +231,12 @@ class TestVerdict:
         refuse_unloadable(spec(target__sku="h20-sxm-141gb"), shape(LLAMA_70B))
         assert memory_bytes_of("cpu-x86-64-v3") is None
 
+    def test_the_share_of_the_cache_is_the_specs(self):
+        plain = sizing_of_spec(spec(), shape(LLAMA_8B))
+        key = "kv-cache-free-gpu-memory-fraction"
+        half = sizing_of_spec(spec(serving={key: 0.5}), shape(LLAMA_8B))
+        assert (plain.memory_fraction, half.memory_fraction) == (0.9, 0.5)
+
     def test_a_spec_asks_for_what_its_precision_takes(self):
         wanted = sizing_of_spec(spec(**self.FP8_TP2), shape(LLAMA_70B))
         assert (wanted.weight_bits, wanted.cache_bytes, wanted.tensor) == (8.0, 1, 2)

@@ -51,7 +51,7 @@ def test_every_message_of_the_facts_is_known_here():
 def test_a_step_that_fails_with_a_known_message_says_what_it_means(tmp_path, bench, fact, known):
     story = Story(tmp_path)
     with pytest.raises(StepFailed) as failed:
-        story.build(bench(fail={"trtllm-build": fact}))
+        story.build(bench(fail={"trtllm-build": fact}), checkpoint=tmp_path)
     assert failed.value.status == MESSAGES["build"][fact].get("exit", 1)
     error = explain_step("compile", failed.value.lines)
     assert error is not None
@@ -62,7 +62,7 @@ def test_a_step_that_fails_with_a_known_message_says_what_it_means(tmp_path, ben
 
 def test_a_step_killed_for_memory_ends_like_the_kernel_ends_it(tmp_path, bench):
     with pytest.raises(StepFailed) as failed:
-        Story(tmp_path).build(bench(fail={"trtllm-build": "host_oom"}))
+        Story(tmp_path).build(bench(fail={"trtllm-build": "host_oom"}), checkpoint=tmp_path)
     assert failed.value.status == -9
     assert explain_step("compile", failed.value.lines) is None
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from engine_pipeline.backends.directory import kind_of_directory
 from engine_pipeline.backends.trtllm.backend import TrtllmBackend
 from engine_pipeline.backends.trtllm.plan_header import read_plan_header
+from engine_pipeline.capacity.verdict import capacity_on, sizing_of_facts
 from engine_registry.errors import InvalidInput, NotFound
 from tests.standin.toolchain.plan_file import write_plan
 
@@ -92,6 +94,44 @@ def test_an_engine_of_each_period_says_what_it_is(tmp_path, name, tensorrt, size
         "config.json",
         *(f"rank{rank}.engine" for rank in range(len(sizes))),
     ]
+
+
+def test_an_engine_says_what_it_needs_room_for(tmp_path):
+    config = example("llama31_70b_fp8_tp2_trtllm_0.21.0_h100")
+    facts = BACKEND.inspect(engine(tmp_path, config, [35 * GIB, 35 * GIB], "10.11.0.33"))
+    sizing = sizing_of_facts(facts)
+    assert sizing is not None
+    assert (sizing.weight_bits, sizing.cache_bytes, sizing.tensor) == (8.0, 1, 2)
+    assert sizing.limits.max_batch_size == 64
+    found = capacity_on(sizing, "h100-sxm-80gb")
+    assert found is not None
+    assert found.loads
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        ({"model.gguf": b""}, "llama-cpp"),
+        ({"rank0.engine": b""}, "trtllm-engine"),
+        ({"config.json": b'{"pretrained_config": {}}'}, "trtllm-engine"),
+        ({"config.json": b'{"builder_config": {}}'}, "trtllm-engine"),
+        ({"config.json": b"[]", "model.safetensors": b""}, "trtllm-checkpoint"),
+    ],
+)
+def test_the_kind_of_a_bare_directory_is_found(tmp_path, names, kind):
+    for name, data in names.items():
+        (tmp_path / name).write_bytes(data)
+    assert kind_of_directory(tmp_path) == kind
+
+
+def test_a_directory_of_no_kind_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="empty directory"):
+        kind_of_directory(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InvalidInput, match=r"there are: notes\.txt"):
+        kind_of_directory(tmp_path)
+    with pytest.raises(NotFound):
+        kind_of_directory(tmp_path / "nowhere")
 
 
 def test_a_config_as_0_13_wrote_it_is_read(tmp_path):

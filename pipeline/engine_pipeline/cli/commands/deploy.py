@@ -66,13 +66,12 @@ def command(
 def _deploy(shell: Shell, one: Chosen, *, node: Path | None, deep: bool, rebind: bool) -> Deployed:
     from engine_pipeline.deploy.deploy import deploy
 
-    described = node or (Path(one.definition.node) if one.definition.node else None)
     return deploy(
         shell.desk,
         one.definition.ref,
         shell.target(one.definition),
         backend=shell.backend,
-        fit=shell.fit(described),
+        fit=shell.fit(one.definition, node),
         progress=shell.progress,
         rebind=rebind,
         deep=deep,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
 
+_TARGETS = "targets.yaml"
+
 
 @verb("validate")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
@@ -59,7 +61,12 @@ def _schema() -> Answer:
 def _project(shell: Shell) -> list[Path]:
     root = shell.channels_file.parent
     suites = sorted(path.parent for path in shell.suites_dir.glob("*/suite.yaml"))
-    return [*sorted(root.glob("build_specs/*/*.yaml")), *suites, shell.channels_file]
+    return [
+        *sorted(root.glob("build_specs/*/*.yaml")),
+        *suites,
+        shell.channels_file,
+        *sorted(root.glob(_TARGETS)),
+    ]
 
 
 def _examine(shell: Shell, path: Path) -> dict[str, Any]:
@@ -70,6 +77,8 @@ def _examine(shell: Shell, path: Path) -> dict[str, Any]:
         what = "suite"
     elif path.name == shell.channels_file.name:
         what = "policies"
+    elif path.name == _TARGETS:
+        what = "targets"
     problems: list[str] = []
     try:
         _load(shell, path, what)
@@ -85,6 +94,7 @@ def _load(shell: Shell, path: Path, what: str) -> None:
     from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.suite_file import load_suite
     from engine_pipeline.promote.policy import Policies
+    from engine_pipeline.targets.definition import Targets
     from engine_pipeline.yaml_file import validated
 
     match what:
@@ -93,6 +103,8 @@ def _load(shell: Shell, path: Path, what: str) -> None:
         case "policies":
             for policy in validated(path, Policies).gates.values():
                 check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
+        case "targets":
+            validated(path, Targets, reference="targets-invalid")
         case _:
             spec = checked_spec(shell, path)
             for name in spec.suites:

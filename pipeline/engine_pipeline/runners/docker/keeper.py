@@ -84,7 +84,7 @@ def keep(work: ContainerWork, progress: Progress) -> int:
     client = connect()
     # What stays of others is not this step's failure.
     with suppress(EngineCIError):
-        pass
+        clean_orphans(client)
     have_image(client, work.image, progress)
     with asking(work.what):
         daemon = daemon_of(client.info())

@@ -43,23 +43,24 @@ def bring(
     Raises:
         EngineCIError: a load failed or did not do what it said.
     """
+    ready = managed(client)
     for _ in range(_MOST_CALLS):
-        calls = plan_calls(
-            managed(client), models, generation, entries_off=entries_off, replace=replace
-        )
+        calls = plan_calls(ready, models, generation, entries_off=entries_off, replace=replace)
         if not calls:
             return
         call = calls[0]
         progress.phase(call.verb.value, f"{call.model} on {client.url}")
         if call.verb is Verb.UNLOAD:
             client.unload(call.model, progress)
+            ready = managed(client)
             continue
         client.load(call.model, progress)
-        found = managed(client).get(call.model, frozenset())
+        ready = managed(client)
+        found = ready.get(call.model, frozenset())
         if found != {generation}:
             raise _apart(client, f"{call.model} {generation}", say_loaded({call.model: found}))
     wanted = dict.fromkeys(models, frozenset({generation}))
-    raise _apart(client, say_loaded(wanted), say_loaded(managed(client)))
+    raise _apart(client, say_loaded(wanted), say_loaded(ready))
 
 
 def prove(

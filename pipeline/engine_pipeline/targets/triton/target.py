@@ -52,8 +52,8 @@ class TritonTarget:
         self.name = f"triton:{definition.url}"
         self._definition = definition
         self._who = who
-        self._seen_as = definition.seen_as or definition.directory
-        self._tree = Tree(Path(definition.directory), definition.keep)
+        self._seen_as = definition.seen_as or definition.path
+        self._tree = Tree(Path(definition.path), definition.keep)
         self._client = TritonClient(
             definition.url,
             load_timeout_s=definition.load_timeout_s,

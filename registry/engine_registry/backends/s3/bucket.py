@@ -7,6 +7,7 @@ need not wait.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 # One part or range each; more connections than parts and small requests together ever use.
 _CONNECTIONS = 64
+# Below, a body goes out with its headers in one go.
+_PIECEWISE_FROM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,8 @@ class Patience:
         attempts: how often a request is sent at most.
         pause_s: pause before the second attempt; doubles up to `longest_pause_s`, and a random
             half of it is left out so that racing writers part.
-        deadline_s: no further attempt after this long; slow failures count more than quick ones.
+        deadline_s: no fourth attempt after this long: a store that is silent until each request
+            times out is given up sooner than one that says no at once.
         read_s: how long the store may send nothing.
     """
 
@@ -96,8 +100,16 @@ class Bucket:
             Answered: one of `answers`.
             EngineCIError: anything else that went wrong, after patience ran out.
         """
-        act = getattr(self.client, operation)
-        return self.attempt(what, lambda: act(Bucket=self.address.bucket, **parameters), answers)
+        request = getattr(self.client, operation)
+        body = parameters.get("Body", b"")
+
+        def act() -> dict[str, Any]:
+            if len(body) > _PIECEWISE_FROM_BYTES:
+                parameters["Body"] = Outgoing(body)
+            answer: dict[str, Any] = request(Bucket=self.address.bucket, **parameters)
+            return answer
+
+        return self.attempt(what, act, answers)
 
     def attempt(self, what: str, act: Callable[[], T], answers: tuple[Kind, ...] = ()) -> T:
         """`act` until it succeeds, fails for good, or patience runs out; raises as `call`."""
@@ -113,7 +125,7 @@ class Bucket:
                     raise
                 if failure.kind in answers:
                     raise Answered(failure) from error
-                spent = time.monotonic() - started > self._patience.deadline_s
+                spent = number >= 3 and time.monotonic() - started > self._patience.deadline_s
                 if not failure.kind.retried or number == self._patience.attempts or spent:
                     raise user_error(failure, self.address, what) from error
             self._pause(number)
@@ -122,6 +134,35 @@ class Bucket:
     def _pause(self, number: int) -> None:
         longest = min(self._patience.pause_s * 2 ** (number - 1), self._patience.longest_pause_s)
         self._sleep(longest * (0.5 + random.random() / 2))
+
+
+class Outgoing:
+    """A large body that is sent piece by piece.
+
+    Given bytes, the client would hand all of them to one `sendall`, whose time-out is for the whole:
+    64 MiB within 30 s or never. So it is for each piece.
+    """
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._view = memoryview(data)
+        self._at = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, `size` at most."""
+        end = len(self._view) if size is None or size < 0 else self._at + size
+        piece = bytes(self._view[self._at : end])
+        self._at += len(piece)
+        return piece
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go elsewhere: the client measures the length, and rewinds when it is redirected."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._view)}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Where the next piece begins."""
+        return self._at
 
 
 @cache
