@@ -18,6 +18,14 @@ MAX_FUNCTION_LINES = 80
 # Third-party library: the places that may import it. Everything else goes through them.
 HOMES = {
     "click": ("engine_pipeline.cli",),
+    "docker": (
+        "engine_pipeline.docker_engine",
+        "engine_pipeline.runners.docker",
+        "engine_pipeline.sources.images",
+    ),
+    "pynvml": ("engine_pipeline.nvml",),
+    "boto3": ("engine_registry.backends.s3",),
+    "botocore": ("engine_registry.backends.s3",),
     "rich": ("engine_pipeline.cli",),
     "ruamel": ("engine_pipeline.yaml_reader",),
     "huggingface_hub": ("engine_pipeline.sources.hub",),
@@ -56,6 +64,13 @@ PURE = {
     "engine_pipeline.gates.sse",
     "engine_pipeline.gates.degenerate",
     "engine_pipeline.promote.findings",
+    "engine_pipeline.nvml.inventory",
+    "engine_pipeline.nvml.rules",
+    "engine_pipeline.nvml.visible",
+    "engine_pipeline.nvml.node",
+    "engine_pipeline.runners.docker.work",
+    "engine_pipeline.runners.docker.ending",
+    "engine_pipeline.docker_engine.failures",
     "engine_pipeline.promote.policy",
     "engine_pipeline.promote.rules",
 }

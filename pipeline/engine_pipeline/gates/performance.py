@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine_pipeline.gates.ending import settle
 from engine_pipeline.gates.reply import ErrorKind
 from engine_pipeline.gates.schedule import Level, levels, warmup
+from engine_pipeline.gates.server_metrics import counts_between, read_counters
 from engine_pipeline.gates.speed import summarise
 from engine_pipeline.gates.speed_sample import LevelRun, Timed
 from engine_pipeline.gates.suite import Sampling
@@ -72,10 +73,12 @@ async def run_workload(
 
     runs = []
     for step in steps:
+        before = await read_counters(client)
         timed = await send(client, step, extra, tick)
         if any(item.reply.error and item.reply.error.lost_connection for item in timed):
             await settle(gone)
-        runs.append(LevelRun(level=step, ignores_eos=ignores_eos, timed=timed))
+        counts = counts_between(before, await read_counters(client))
+        runs.append(LevelRun(level=step, ignores_eos=ignores_eos, timed=timed, counts=counts))
     return tuple(runs)
 
 

@@ -12,17 +12,15 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.gates.client import ChatClient, Endpoint
 from engine_pipeline.gates.ending import CouldNotServe
 from engine_pipeline.gates.prompts import prompt
+from engine_pipeline.gates.speed_report import ClientError
 from engine_pipeline.gates.stats import percentile
 from engine_pipeline.gates.suite import Sampling
 from engine_pipeline.runners import guard
-from engine_registry.documents import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,24 +33,6 @@ _BEHAVIOUR = {"ttft_s": 0.05, "gap_s": 0.02}
 _TOKENS = 6
 _LEAST_REQUESTS = 10
 _TIMEOUT_S = 30.0
-
-
-class ClientError(Value):
-    """How far off the client is: what it measured less what was so, in milliseconds.
-
-    Attributes:
-        in_flight: how many answers it followed at once.
-        lost: requests that got no whole answer; there should be none.
-    """
-
-    in_flight: Annotated[int, Field(ge=1)]
-    requests: Annotated[int, Field(ge=1)]
-    lost: Annotated[int, Field(ge=0)]
-    ttft_p50_ms: float
-    ttft_p95_ms: float
-    ttft_p99_ms: float
-    tpot_p50_ms: float
-    tpot_p95_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

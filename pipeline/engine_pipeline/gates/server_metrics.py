@@ -45,14 +45,42 @@ class ServerCounts:
     """What a server says of one load; None: it does not tell.
 
     Attributes:
-        queue_ms_mean: mean time a request waited in the server.
-        queued: of how many requests.
-        cached_share: share of the prompt tokens that its cache had.
+        queue_s: what requests waited in the server, all added up.
+        queued: how many those are.
+        cached_tokens: prompt tokens that its cache had, of `prompt_tokens`.
     """
 
-    queue_ms_mean: float | None = None
-    queued: int = 0
-    cached_share: float | None = None
+    queue_s: float | None = None
+    queued: float = 0.0
+    cached_tokens: float | None = None
+    prompt_tokens: float = 0.0
+
+    def __add__(self, other: ServerCounts) -> ServerCounts:
+        """Two loads as one; what one of them does not tell is not known of both."""
+        return ServerCounts(
+            queue_s=_sum(self.queue_s, other.queue_s),
+            queued=self.queued + other.queued,
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+        )
+
+    @property
+    def queue_ms_mean(self) -> float | None:
+        """Mean time in the queue."""
+        if self.queue_s is None or not self.queued:
+            return None
+        return round(self.queue_s * 1000 / self.queued, 3)
+
+    @property
+    def cached_share(self) -> float | None:
+        """Share of the prompt tokens that the cache had."""
+        if self.cached_tokens is None or not self.prompt_tokens:
+            return None
+        return round(self.cached_tokens / self.prompt_tokens, 4)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 async def read_counters(client: ChatClient) -> dict[str, float]:
@@ -86,13 +114,15 @@ def counts_between(before: Mapping[str, float], after: Mapping[str, float]) -> S
     def grown(name: str) -> float | None:
         return after[name] - before.get(name, 0.0) if name in after else None
 
-    queue_ms, queued, cached = None, 0, None
+    queue_s, queued, cached, prompt = None, 0.0, None, 0.0
     for name in _QUEUES:
         total, number = grown(f"{name}_sum"), grown(f"{name}_count")
         if total is not None and number:
-            queue_ms, queued = total * 1000 / number, round(number)
+            queue_s, queued = total, number
     for hits, parts in _CACHES:
-        hit, all_of = grown(hits), [grown(part) for part in parts]
-        if hit is not None and (prompt := math.fsum(part or 0.0 for part in all_of)) > 0:
-            cached = hit / prompt
-    return ServerCounts(queue_ms_mean=queue_ms, queued=queued, cached_share=cached)
+        hit, whole = grown(hits), math.fsum(grown(part) or 0.0 for part in parts)
+        if hit is not None and whole > 0:
+            cached, prompt = hit, whole
+    return ServerCounts(
+        queue_s=queue_s, queued=queued, cached_tokens=cached, prompt_tokens=prompt
+    )

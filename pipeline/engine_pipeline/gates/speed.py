@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates import stats
@@ -63,6 +65,7 @@ def summarise(
         within = sum(slo.met_by(item.reply) for item in good)
         metrics["goodput_share"] = Measured.of(stats.share(within, len(timed)), "share")
     replies = [item.reply for item in good]
+    counts = reduce(add, [run.counts for run in runs])
     return PerformanceResult(
         requests=len(timed),
         concurrency=runs[0].level.concurrency or 0,
@@ -78,6 +81,8 @@ def summarise(
         window_s=round(window_s, 3),
         samples=samples_of(runs[0]) if len(runs) == 1 else (),
         runs=len(runs),
+        queue_ms_mean=counts.queue_ms_mean,
+        server_cached_share=counts.cached_share,
     )
 
 

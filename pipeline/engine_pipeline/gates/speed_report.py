@@ -126,3 +126,21 @@ class PerformanceResult(Value):
     runs: Count = 1
     queue_ms_mean: float | None = None
     server_cached_share: float | None = None
+
+
+class ClientError(Value):
+    """How far off the client is: what it measured less what was so, in milliseconds.
+
+    Attributes:
+        in_flight: how many answers it followed at once.
+        lost: requests that got no whole answer; there should be none.
+    """
+
+    in_flight: Annotated[int, Field(ge=1)]
+    requests: Annotated[int, Field(ge=1)]
+    lost: Annotated[int, Field(ge=0)]
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    ttft_p99_ms: float
+    tpot_p50_ms: float
+    tpot_p95_ms: float

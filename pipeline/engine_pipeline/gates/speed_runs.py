@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from engine_pipeline.gates.device_state import DeviceUse
+from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired import Comparison
-from engine_pipeline.gates.selftest import ClientError
-from engine_pipeline.gates.speed_report import PerformanceResult, Sample
+from engine_pipeline.gates.speed_report import ClientError, PerformanceResult, Sample
 from engine_pipeline.gates.workload import Lane
 from engine_registry.digest import Digest
 from engine_registry.documents import Value
@@ -44,6 +44,14 @@ class Baseline(Value):
     state: BaselineState
     reason: Reason
     engine: Digest | None = None
+
+
+class Trouble(Value):
+    """A server that did not load, or ended under load, and what that says of its engine."""
+
+    side: Side
+    outcome: Outcome
+    reason: Reason
 
 
 class StepSamples(Value):
@@ -92,7 +100,7 @@ class WorkloadResult(Value):
         rounds_made: pairs of runs, or single runs where nothing is compared.
         rounds_counted: those in which no run was spoilt.
         rule: which runs do not count, in words.
-        trouble: why there are fewer runs than wanted, if a server did not load or died.
+        trouble: what ended the runs before their time.
     """
 
     name: Slug
@@ -104,7 +112,7 @@ class WorkloadResult(Value):
     rule: Reason
     runs: tuple[RunResult, ...]
     steps: tuple[StepResult, ...]
-    trouble: Reason | None = None
+    trouble: Trouble | None = None
 
     @property
     def client(self) -> ClientError | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.server_metrics import ServerCounts
+
 if TYPE_CHECKING:
     from engine_pipeline.gates.reply import Reply
     from engine_pipeline.gates.schedule import Level, Planned
@@ -44,11 +46,13 @@ class LevelRun:
     Attributes:
         ignores_eos: answers ran to their full length when warming up, so another one is a failure.
         timed: in the order in which the answers ended.
+        counts: what the server says of it.
     """
 
     level: Level
     ignores_eos: bool
     timed: tuple[Timed, ...]
+    counts: ServerCounts = ServerCounts()
 
     def failure(self, timed: Timed) -> str | None:
         """As `Timed.failure`, and an answer of another length than asked for, where that counts."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine_pipeline.backends.port import EngineFacts
 
 _TABLE = Path(__file__).with_name("serve.json")
-_HOST = "127.0.0.1"
+_HOST = "{host}"
 _SHM_BYTES = 16 << 30
 _OFFLINE = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _NAME = "engine"
