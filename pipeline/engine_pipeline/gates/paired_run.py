@@ -120,15 +120,18 @@ def measure_workload(
     wanted = against.rounds if against else 1
     most = against.max_rounds if against else _TRIES
     log = _Log()
-    steps: tuple[StepResult, ...] = ()
     while log.rounds < most and log.trouble is None:
+        before = len(log.counted)
         _make_round(log, sides, bars, lab)
         sides.reverse()
-        if log.counted and len(log.counted) % wanted == 0:
-            steps = _sum_up(bars, log, live)
+        if len(log.counted) > before and len(log.counted) % wanted == 0:
+            steps = _sum_up(bars, log, candidate, live)
             found = [one.outcome for step in steps for one in step.comparisons]
             if Outcome.FAILED in found or Outcome.INCONCLUSIVE not in found:
                 break
+    else:
+        # The last look, short of rounds for those that were dropped.
+        steps = _sum_up(bars, log, candidate, live)
     return WorkloadResult(
         name=bars.name,
         lane=bars.workload.lane,
@@ -138,7 +141,7 @@ def measure_workload(
         rounds_counted=len(log.counted),
         rule=RULE.format(**bars.disturbed.model_dump()),
         runs=tuple(run.result for run in log.runs),
-        steps=steps or _sum_up(bars, log, live),
+        steps=steps,
         trouble=log.trouble,
     )
 
@@ -225,7 +228,9 @@ def _in_flight(bars: WorkloadBars) -> int:
     return max(1, min(most, _MOST_IN_FLIGHT))
 
 
-def _sum_up(bars: WorkloadBars, log: _Log, live: Contender | None) -> tuple[StepResult, ...]:
+def _sum_up(
+    bars: WorkloadBars, log: _Log, candidate: Contender, live: Contender | None
+) -> tuple[StepResult, ...]:
     results = []
     for number, step in enumerate(levels(bars.workload)):
         runs = {
@@ -235,16 +240,16 @@ def _sum_up(bars: WorkloadBars, log: _Log, live: Contender | None) -> tuple[Step
         results.append(
             StepResult(
                 level=step.name,
-                candidate=_pooled(runs[Side.CANDIDATE], bars),
-                live=_pooled(runs[Side.LIVE], bars),
+                candidate=_pooled(runs[Side.CANDIDATE], bars, candidate.gpus),
+                live=_pooled(runs[Side.LIVE], bars, live.gpus if live else 0),
                 comparisons=_compared(bars, log, number, step.name) if live else (),
             )
         )
     return tuple(results)
 
 
-def _pooled(runs: list[LevelRun], bars: WorkloadBars, gpus: int = 0) -> PerformanceResult | None:
-    if not runs or not any(run.timed for run in runs):
+def _pooled(runs: list[LevelRun], bars: WorkloadBars, gpus: int) -> PerformanceResult | None:
+    if not runs:
         return None
     warmup_requests = bars.workload.warmup_requests
     return summarise(runs, warmup_requests=warmup_requests, slo=bars.slo, gpus=gpus)

@@ -17,6 +17,7 @@ from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.gates.speed_report import Measured as Measured
 from engine_pipeline.gates.speed_report import PerformanceResult as PerformanceResult
 from engine_pipeline.gates.speed_report import Sample as Sample
+from engine_pipeline.gates.speed_runs import WorkloadResult
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.record import Text
@@ -133,6 +134,7 @@ class Report(Document):
         outcome: `outcome.combine` of the findings'.
         cases: empty if the engine did not load.
         performance: None if it was not measured; a finding says why.
+        workloads: each workload of the policy, unless the engine did not load.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
     """
@@ -152,6 +154,7 @@ class Report(Document):
     cases: tuple[CaseResult, ...] = ()
     tags: tuple[TagScore, ...] = ()
     performance: PerformanceResult | None = None
+    workloads: tuple[WorkloadResult, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
 

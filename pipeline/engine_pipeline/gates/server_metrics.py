@@ -13,7 +13,7 @@ different things under different names; what one does not tell is not measured, 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ async def read_counters(client: ChatClient) -> dict[str, float]:
 
 def counters_in(text: str) -> dict[str, float]:
     """The values on a Prometheus page by name, those of one name added up."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for line in text.splitlines():
         head, _, tail = line.strip().partition("}") if "{" in line else line.partition(" ")
         name = head.split("{", 1)[0].strip()

@@ -88,7 +88,7 @@ def summarise(
 
 def samples_of(run: LevelRun) -> tuple[Sample, ...]:
     """Each request of a run as it is stored, in the order in which they ended."""
-    first = min(item.reply.sent_at for item in run.timed)
+    first = min((item.reply.sent_at for item in run.timed), default=0.0)
     return tuple(_sample(item, run.failure(item), first) for item in run.timed)
 
 

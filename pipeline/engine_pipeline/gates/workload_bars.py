@@ -129,14 +129,25 @@ class WorkloadBars(Value):
         if (share := self.floors.get("goodput_share", 0.0)) > 1.0:
             msg = f"floors: goodput_share {share:g} is more than all requests"
             raise ValueError(msg)
-        latency = set(self.ceilings) & set(LATENCIES) or "goodput_share" in self.floors
-        if not latency and self.against_live is None:
+        against = self.against_live
+        if not self.bounds_latency and against is not None and against.no_baseline == "skip":
+            msg = (
+                f"workload {self.name}: no_baseline: skip would leave no bar on latency: "
+                "give a ceiling such as ttft_p95_ms too"
+            )
+            raise ValueError(msg)
+        if not self.bounds_latency and against is None:
             msg = (
                 f"workload {self.name} has no bar on latency, and throughput alone passes nothing: "
                 "give a ceiling such as ttft_p95_ms, a goodput_share, or against_live"
             )
             raise ValueError(msg)
         return self
+
+    @property
+    def bounds_latency(self) -> bool:
+        """Whether latency has a limit of its own, whatever is live."""
+        return bool(set(self.ceilings) & set(LATENCIES)) or "goodput_share" in self.floors
 
 
 def _check_names(given: dict[str, float], known: tuple[str, ...], where: str) -> None:
