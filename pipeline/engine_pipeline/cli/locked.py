@@ -65,5 +65,6 @@ def resolve_spec(shell: Shell, path: Path) -> BuildLock:
         path.parent,
         backend.tools(),
         gguf_tokenizer=shell.gguf_tokenizer,
+        images=shell.images(spec),
         progress=shell.progress,
     )

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from engine_pipeline.promote.findings import Finding, Wanted
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy, Policies
-    from engine_pipeline.runners.port import Runner
+    from engine_pipeline.sources.port import ImageResolver
     from engine_pipeline.spec.lock import LockedTokenizer
+    from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.targets.definition import Definition
     from engine_pipeline.targets.port import Target
     from engine_registry.record import Actor, Platform, Record
@@ -134,19 +135,20 @@ class Shell:
 
         return this_machine()
 
-    @cached_property
-    def runner(self) -> Runner:
-        """What executes steps."""
-        from engine_pipeline.runners.local import LocalRunner
-
-        return LocalRunner()
-
     def backend(self, kind: str) -> BuildBackend:
         """The backend of an engine kind; raises InvalidInput for one that is not there."""
         if kind == "llama-cpp":
             from engine_pipeline.backends.llama_cpp.backend import LlamaCppBackend
 
             return LlamaCppBackend()
+        if kind == "trtllm-engine":
+            from engine_pipeline.backends.trtllm.backend import TrtllmBackend
+
+            return TrtllmBackend()
+        if kind == "trtllm-checkpoint":
+            from engine_pipeline.backends.checkpoint.backend import CheckpointBackend
+
+            return CheckpointBackend()
         raise InvalidInput(
             f"no backend for engine kind {str(kind)!r}; this version has: {', '.join(BACKEND_KINDS)}",
             hint="set backend.kind of the spec to one of them",
@@ -194,6 +196,15 @@ class Shell:
         )
 
     @staticmethod
+    def images(spec: BuildSpec) -> ImageResolver | None:
+        """What looks image tags up; None for a spec that names no tag, so no daemon is asked."""
+        if spec.backend.image is None or "@" in spec.backend.image:
+            return None
+        from engine_pipeline.sources.images import DockerImages
+
+        return DockerImages()
+
+    @staticmethod
     def gguf_tokenizer(path: Path) -> LockedTokenizer | None:
         """The tokenizer inside a GGUF file, for locks of GGUF sources."""
         from engine_pipeline.backends.llama_cpp.gguf_header import read_header
@@ -208,4 +219,4 @@ class Shell:
             close()
 
 
-BACKEND_KINDS = ("llama-cpp",)
+BACKEND_KINDS = ("llama-cpp", "trtllm-engine", "trtllm-checkpoint")

@@ -14,9 +14,7 @@ from pydantic import AwareDatetime, Field
 from engine_pipeline.gates.check import CheckVerdict
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy
-from engine_pipeline.gates.speed_report import Measured as Measured
-from engine_pipeline.gates.speed_report import PerformanceResult as PerformanceResult
-from engine_pipeline.gates.speed_report import Sample as Sample
+from engine_pipeline.gates.speed_report import PerformanceResult
 from engine_pipeline.gates.speed_runs import WorkloadResult
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value

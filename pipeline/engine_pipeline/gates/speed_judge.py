@@ -1,4 +1,4 @@
-"""From the runs of a workload to findings: is it quick enough, and no slower than what is live? Pure.
+"""From the runs of a workload to findings: quick enough, and no slower than what is live? Pure.
 
 Nothing is decided on a time that the client blurs, on runs that do not count, or on throughput
 alone; each of these has words of its own.

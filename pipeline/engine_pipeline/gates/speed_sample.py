@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.server_metrics import ServerCounts
@@ -52,7 +52,7 @@ class LevelRun:
     level: Level
     ignores_eos: bool
     timed: tuple[Timed, ...]
-    counts: ServerCounts = ServerCounts()
+    counts: ServerCounts = field(default_factory=ServerCounts)
 
     def failure(self, timed: Timed) -> str | None:
         """As `Timed.failure`, and an answer of another length than asked for, where that counts."""

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 @verb("build")
 @click.argument("spec", type=click.Path(dir_okay=False, path_type=Path))
-def command(shell: Shell, spec: Path) -> Answer:
+@click.option(
+    "--runner",
+    type=click.Choice(["docker", "local"]),
+    default="docker",
+    show_default=True,
+    help="Where steps with an image run: in it, or with the tools on PATH.",
+)
+def command(shell: Shell, spec: Path, runner: str) -> Answer:
     """Build the engine of SPEC, or reuse it, and record it.
 
     Takes what the lock says and nothing else. An engine with the same build key is reused; a build
@@ -28,6 +35,7 @@ def command(shell: Shell, spec: Path) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.locked import locked_spec
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_runs import runner_for
 
     lock, place = locked_spec(shell, spec)
     result = build(
@@ -35,7 +43,7 @@ def command(shell: Shell, spec: Path) -> Answer:
         place.read_bytes(),
         lock_path=place,
         registry=shell.registry,
-        runner=shell.runner,
+        runner=runner_for(lock, runner),
         cache=shell.step_cache,
         backend=shell.backend(lock.spec.backend.kind),
         machine=shell.machine,

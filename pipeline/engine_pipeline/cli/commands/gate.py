@@ -68,6 +68,7 @@ def command(shell: Shell, engine: str, names: tuple[str, ...], again: bool) -> A
 def _judge(shell: Shell, record: Record, name: str, *, again: bool) -> tuple[Report, Digest, bool]:
     """The report of one gate, its digest, and whether it was there already."""
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_runs import place_for
     from engine_pipeline.gates.run import run_gate
     from engine_pipeline.promote.evidence import deciding_report
     from engine_pipeline.promote.release import lock_of, runtime_config
@@ -83,6 +84,7 @@ def _judge(shell: Shell, record: Record, name: str, *, again: bool) -> tuple[Rep
         if known is not None:
             shell.progress.note(f"{name}: reused report {known[1].short}; --again judges anew")
             return *known, True
+    lock = lock_of(shell.registry, record)
     report, attached = run_gate(
         registry=shell.registry,
         engine=record.engine,
@@ -90,11 +92,12 @@ def _judge(shell: Shell, record: Record, name: str, *, again: bool) -> tuple[Rep
         policy=policy,
         suite=suite,
         backend=shell.backend(record.kind),
-        runtime_config=runtime_config(lock_of(shell.registry, record)),
+        runtime_config=runtime_config(lock),
         device=device,
         progress=shell.progress,
         clock=utc_now,
         workdir=shell.cache_dir / "gates",
+        place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
     )
     return report, attached, False
 

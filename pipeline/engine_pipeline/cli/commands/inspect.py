@@ -36,7 +36,9 @@ def command(shell: Shell, engine: str) -> Answer:
 
 def _facts(shell: Shell, engine: str) -> EngineFacts:
     if Path(engine).is_dir():
-        return shell.backend("llama-cpp").inspect(Path(engine))
+        from engine_pipeline.backends.directory import kind_of_directory
+
+        return shell.backend(kind_of_directory(Path(engine))).inspect(Path(engine))
     import tempfile
 
     from engine_pipeline.cli.lookup import latest_record
