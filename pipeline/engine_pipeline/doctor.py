@@ -6,7 +6,6 @@ Three states: *usable*; *usable but not now*, where a person can change that on 
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import tempfile
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 # Below this a build of even a small model fails half way; a spec's own need is checked by `build`.
 _LITTLE_DISK_BYTES = 2_000_000_000
+_INSTALL = "pip install 'engine-ci[llama-cpp]'"
 
 
 class State(StrEnum):
@@ -51,55 +51,67 @@ class Ability:
 
 
 def targets(host: Host, tools_missing: str) -> list[Ability]:
-    """Which SKUs this host can build for and serve.
+    """Which SKUs this host can build for and serve: every CPU target, and the GPUs it has.
 
     Args:
         host: the machine.
         tools_missing: what the llama-cpp backend lacks; empty if it is complete.
     """
     found = []
-    gpus = []
     for name in sku_names():
         sku = find_sku(name)
-        if not isinstance(sku, CpuSku):
-            gpus.append(name)
-            continue
         fit = matches_host(sku, host)
-        if not fit.fits:
-            state, reason, hint = State.NOT_USABLE, fit.reason, ""
-        elif tools_missing:
-            state, reason, hint = State.NOT_NOW, tools_missing, "pip install 'engine-ci[llama-cpp]'"
-        else:
-            state, reason, hint = State.USABLE, fit.reason, ""
-        found.append(Ability(name=f"target {name}", state=state, reason=reason, hint=hint))
-    driver = ctypes.util.find_library("nvidia-ml")
-    reason = "this version builds no GPU engines" + ("" if driver else "; no NVIDIA driver here")
-    found.append(
-        Ability(
-            name=f"targets {gpus[0]} … ({len(gpus)} GPUs)", state=State.NOT_USABLE, reason=reason
-        )
-    )
+        if isinstance(sku, CpuSku) and fit.fits and tools_missing:
+            found.append(_not_now(f"target {name}", tools_missing, _INSTALL))
+        elif isinstance(sku, CpuSku) or fit.fits:
+            state = State.USABLE if fit.fits else State.NOT_USABLE
+            found.append(Ability(name=f"target {name}", state=state, reason=fit.reason))
+    if not host.gpus:
+        gpus = sum(not isinstance(find_sku(name), CpuSku) for name in sku_names())
+        reason = "no NVIDIA GPU that this process can see"
+        found.append(Ability(name=f"{gpus} GPU targets", state=State.NOT_USABLE, reason=reason))
     return found
 
 
 def kinds(
-    available: tuple[str, ...], tools: Mapping[str, str], tools_missing: str
+    host: Host, available: tuple[str, ...], tools: Mapping[str, str], lacks: Mapping[str, str]
 ) -> list[Ability]:
-    """Which engine kinds this version builds and serves here."""
+    """Which engine kinds this version builds and serves here.
+
+    Args:
+        host: the machine.
+        available: kinds that have a backend.
+        tools: versions behind the llama-cpp kind.
+        lacks: what is missing for `llama-cpp` (packages) and for `docker` (the daemon); empty
+            texts where nothing is.
+    """
     found = []
     for kind in EngineKind:
+        name = f"kind {kind}"
         if kind not in available:
             reason = "no backend for it in this version"
-            found.append(Ability(name=f"kind {kind}", state=State.NOT_USABLE, reason=reason))
-        elif tools_missing:
-            hint = "pip install 'engine-ci[llama-cpp]'"
+            found.append(Ability(name=name, state=State.NOT_USABLE, reason=reason))
+        elif kind is EngineKind.LLAMA_CPP:
+            words = ", ".join(f"{package} {version}" for package, version in tools.items())
             found.append(
-                Ability(name=f"kind {kind}", state=State.NOT_NOW, reason=tools_missing, hint=hint)
+                _not_now(name, lacks["llama-cpp"], _INSTALL)
+                if lacks["llama-cpp"]
+                else Ability(name=name, state=State.USABLE, reason=words)
             )
+        elif not host.gpus:
+            reason = "needs an NVIDIA GPU; plans, locks and inspection work without one"
+            found.append(Ability(name=name, state=State.NOT_USABLE, reason=reason))
+        elif lacks["docker"]:
+            hint = "start Docker, or use `enginectl build --runner local` in the toolkit's image"
+            found.append(_not_now(name, lacks["docker"], hint))
         else:
-            reason = ", ".join(f"{name} {version}" for name, version in tools.items())
-            found.append(Ability(name=f"kind {kind}", state=State.USABLE, reason=reason))
+            reason = "in the image that the spec names"
+            found.append(Ability(name=name, state=State.USABLE, reason=reason))
     return found
+
+
+def _not_now(name: str, reason: str, hint: str) -> Ability:
+    return Ability(name=name, state=State.NOT_NOW, reason=reason, hint=hint)
 
 
 def places(machine: Machine, cache_dir: Path, free_bytes: int) -> list[Ability]:

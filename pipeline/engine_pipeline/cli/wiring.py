@@ -150,7 +150,7 @@ class Shell:
 
             return CheckpointBackend()
         raise InvalidInput(
-            f"no backend for engine kind {str(kind)!r}; this version has: {', '.join(BACKEND_KINDS)}",
+            f"no backend for engine kind {str(kind)!r}; there are: {', '.join(BACKEND_KINDS)}",
             hint="set backend.kind of the spec to one of them",
             reference="no-backend",
         )

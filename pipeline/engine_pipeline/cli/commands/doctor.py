@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 @verb("doctor")
-def command(shell: Shell) -> Answer:
+@click.option("--clean", is_flag=True, help="Remove containers that killed runs left behind.")
+def command(shell: Shell, clean: bool) -> Answer:
     """What this machine can build and serve, and why not.
 
     Three groups: usable; usable but not now, with what to do; not usable, with why.
@@ -24,10 +27,12 @@ def command(shell: Shell) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.doctor import State
 
+    removed = _clean() if clean else None
     found = _examine(shell)
     groups = {state: [a for a in found if a.state is state] for state in State}
     document = {
         "machine": shell.machine.host_class,
+        "removed_containers": removed,
         "groups": {
             str(state): [
                 {"name": a.name, "reason": a.reason, "hint": a.hint or None} for a in abilities
@@ -38,6 +43,8 @@ def command(shell: Shell) -> Answer:
 
     def page(out: Page) -> None:
         out.line(shell.machine.host_class)
+        if removed is not None:
+            out.line(f"removed {removed} containers of runs that are gone")
         for state, abilities in groups.items():
             out.line()
             out.line(f"{state}:")
@@ -54,20 +61,41 @@ def _examine(shell: Shell) -> list[Ability]:
     from engine_pipeline.cli.wiring import BACKEND_KINDS
     from engine_registry.errors import EngineCIError
 
-    missing, tools = "", {}
+    missing, docker, tools = "", "", {}
     try:
         backend = shell.backend("llama-cpp")
         tools = backend.tools() | backend.runtime()
     except EngineCIError as error:
         missing = error.message
+    if shell.machine.host.gpus:
+        docker = _docker()
+    lacks = {"llama-cpp": missing, "docker": docker}
     return [
         *doctor.targets(shell.machine.host, missing),
-        *doctor.kinds(BACKEND_KINDS, tools, missing),
+        *doctor.kinds(shell.machine.host, BACKEND_KINDS, tools, lacks),
         *doctor.places(shell.machine, shell.cache_dir, free_disk_bytes(shell.cache_dir)),
         doctor.same_file_system(shell.cache_dir, _registry_dir(shell.registry_url)),
         doctor.hub(os.environ),
         _policies(shell),
     ]
+
+
+def _docker() -> str:
+    """Why no container can be started here; empty if one can."""
+    from engine_pipeline.docker_engine.connect import connect
+    from engine_registry.errors import EngineCIError
+
+    try:
+        connect().close()
+    except EngineCIError as error:
+        return error.message
+    return ""
+
+
+def _clean() -> int:
+    from engine_pipeline.runners.docker.orphans import clean_orphans
+
+    return len(clean_orphans().removed)
 
 
 def _registry_dir(url: str) -> Path | None:

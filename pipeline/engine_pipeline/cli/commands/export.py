@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(shell: Shell, engine: str, directory: Path) -> Answer:
     """Write ENGINE and what is attached to it as an OCI image layout in a new DIRECTORY.
 
-    Any OCI tool reads it and sees the same digest, e.g. skopeo inspect --raw oci:DIRECTORY:SHORT-DIGEST
+    Any OCI tool reads it and sees the same digest, such as skopeo inspect --raw oci:DIRECTORY:NAME
     """
     from engine_pipeline.cli.answer import Answer
     from engine_registry.export import export_oci_layout
