@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "plan": ("Print what a build would do, and do nothing.", "Build"),
     "build": ("Build the engine, or reuse it, and record it.", "Build"),
     "inspect": ("Read what an engine's files say about themselves.", "Build"),
+    "capacity": ("How much memory an engine needs, and what batch fits its SKU.", "Build"),
     "gate": ("Judge an engine with golden prompts and measured speed.", "Release"),
     "release": ("Cut a numbered release from an engine.", "Release"),
     "promote": ("Make a release live on a channel, if its policy says yes.", "Release"),
@@ -34,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "drift": ("Compare what targets serve with their channels.", "Look"),
     "verify": ("Recompute every digest that can be reached.", "Care"),
     "export": ("Write an engine as an OCI image layout.", "Care"),
+    "check": ("Would an engine load on this or another node, rule by rule.", "Look"),
     "doctor": ("What this machine can build and serve, and why not.", "Care"),
 }
 
