@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.servers.hub import Fault, HubServer, Repo
 
 from engine_pipeline.progress import Silent
 from engine_pipeline.sources import hub_cache
@@ -27,6 +26,7 @@ from engine_registry.errors import (
     NotFound,
     Unavailable,
 )
+from tests.servers.hub import Fault, HubServer, Repo
 
 TOKEN = "hf_PlantedTokenThatMustNeverBeSeen0123456789"
 FILES = {

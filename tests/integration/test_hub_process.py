@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers.hub import Fault, HubServer
 
 from engine_pipeline.progress import Silent
 from engine_pipeline.runners.protocol import parse_error
@@ -21,6 +20,7 @@ from engine_pipeline.spec.lock_file import write_lock
 from engine_pipeline.spec.model import BuildSpec
 from engine_registry.digest import Digest
 from engine_registry.errors import EngineCIError, ExitCode
+from tests.servers.hub import Fault, HubServer
 
 TOKEN = "hf_PlantedTokenThatMustNeverBeSeen0123456789"
 FILES = {"config.json": b"{}", "model.safetensors": b"weights " * 20_000}

@@ -59,7 +59,8 @@ class Levels:
     @classmethod
     def of(cls, against: AgainstLive, comparisons: int) -> Levels:
         """Shares the stated error rates out evenly over all looks, and false alarms over all
-        comparisons that could raise one."""
+        comparisons that could raise one.
+        """
         return cls(
             low=1 - against.false_alarm / against.looks / comparisons,
             high=1 - against.miss / against.looks,
@@ -93,9 +94,7 @@ class Comparison(Value):
     log_ratios: tuple[float, ...] = ()
 
 
-def log_ratio(
-    metric: str, candidate: Sequence[Sample], live: Sequence[Sample]
-) -> float | None:
+def log_ratio(metric: str, candidate: Sequence[Sample], live: Sequence[Sample]) -> float | None:
     """How much longer one run of the candidate took than one of the live engine, as a logarithm.
 
     Request by request for `ttft`, `ttft_open`, `tpot`, `e2e`: the trimmed mean over the requests
@@ -112,9 +111,7 @@ def log_ratio(
     return None if mine is None or theirs is None else _ratio(mine, theirs)
 
 
-def _request_ratios(
-    field: str, candidate: Sequence[Sample], live: Sequence[Sample]
-) -> list[float]:
+def _request_ratios(field: str, candidate: Sequence[Sample], live: Sequence[Sample]) -> list[float]:
     theirs = {sample.index: _value(field, sample) for sample in live}
     ratios = []
     for sample in candidate:
@@ -204,9 +201,7 @@ def _outcome(low: float, high: float, worse: float) -> Outcome:
     return Outcome.FAILED if low > 0 else _OPEN
 
 
-def _more_rounds(
-    middle: float, error: float, n: int, worse: float, sure: Levels
-) -> int | None:
+def _more_rounds(middle: float, error: float, n: int, worse: float, sure: Levels) -> int | None:
     for more in range(1, _MOST_MORE + 1):
         shrunk = error * math.sqrt(n / (n + more))
         if _outcome(*_bounds(middle, shrunk, n + more, sure), worse) is not _OPEN:
@@ -223,7 +218,9 @@ def _reason(
     n: int,
     more: int | None,
 ) -> str:
-    found = f"{math.exp(middle):.3f} × live ({math.exp(low):.3f} to {math.exp(high):.3f}, {n} rounds)"
+    found = (
+        f"{math.exp(middle):.3f} × live ({math.exp(low):.3f} to {math.exp(high):.3f}, {n} rounds)"
+    )
     bar = 1 + smallest_change
     if outcome is Outcome.PASSED:
         slower = "slower, by less than is worth catching" if low > 0 else "upper bound"

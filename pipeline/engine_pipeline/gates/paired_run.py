@@ -188,9 +188,7 @@ def _make_run(
 
         async def load() -> tuple[LevelRun, ...]:
             async with ChatClient(server.endpoint, timeout_s=lab.timeout_s) as client:
-                return await run_workload(
-                    client, bars.workload, progress=lab.progress, gone=gone
-                )
+                return await run_workload(client, bars.workload, progress=lab.progress, gone=gone)
 
         steps = asyncio.run(load())
         ended = server.ended()
@@ -210,9 +208,7 @@ def _make_run(
         client=client_error,
         device=watch.use,
         steps=tuple(
-            StepSamples(
-                level=run.level.name, ignores_eos=run.ignores_eos, samples=samples_of(run)
-            )
+            StepSamples(level=run.level.name, ignores_eos=run.ignores_eos, samples=samples_of(run))
             for run in steps
         ),
     )
@@ -255,9 +251,7 @@ def _pooled(runs: list[LevelRun], bars: WorkloadBars, gpus: int) -> PerformanceR
     return summarise(runs, warmup_requests=warmup_requests, slo=bars.slo, gpus=gpus)
 
 
-def _compared(
-    bars: WorkloadBars, log: _Log, number: int, level: str
-) -> tuple[Comparison, ...]:
+def _compared(bars: WorkloadBars, log: _Log, number: int, level: str) -> tuple[Comparison, ...]:
     against = bars.against_live
     if against is None:
         return ()

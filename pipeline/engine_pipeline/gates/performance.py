@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -126,9 +125,7 @@ async def _send_on(
         await ask(planned, now)
 
 
-async def _warm_up(
-    client: ChatClient, workload: Workload
-) -> tuple[dict[str, Any], bool]:
+async def _warm_up(client: ChatClient, workload: Workload) -> tuple[dict[str, Any], bool]:
     """The extra fields to send from now on, and whether answers then run to their full length."""
     planned = warmup(workload)
     # As many at once as will be: servers prepare for a batch size when they first meet it.

@@ -76,7 +76,6 @@ class PerformanceBars(Value):
             raise ValueError(msg)
         return self
 
-
     @property
     def workload(self) -> Workload:
         """The load as a workload: fixed lengths at a fixed concurrency."""

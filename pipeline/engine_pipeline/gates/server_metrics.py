@@ -123,6 +123,4 @@ def counts_between(before: Mapping[str, float], after: Mapping[str, float]) -> S
         hit, whole = grown(hits), math.fsum(grown(part) or 0.0 for part in parts)
         if hit is not None and whole > 0:
             cached, prompt = hit, whole
-    return ServerCounts(
-        queue_s=queue_s, queued=queued, cached_tokens=cached, prompt_tokens=prompt
-    )
+    return ServerCounts(queue_s=queue_s, queued=queued, cached_tokens=cached, prompt_tokens=prompt)

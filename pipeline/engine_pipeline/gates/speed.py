@@ -115,9 +115,7 @@ def _latencies(good: Sequence[Timed], failed: int) -> dict[str, Measured]:
         # The gaps of one answer are not independent of each other.
         answers = sum(bool(reply.itl_ms) for reply in replies)
         metrics |= {
-            f"itl_p{q * 100:.0f}_ms": Measured.of(
-                stats.percentile_estimate(gaps, q, answers), "ms"
-            )
+            f"itl_p{q * 100:.0f}_ms": Measured.of(stats.percentile_estimate(gaps, q, answers), "ms")
             for q in QUANTILES
         }
     return metrics

@@ -127,9 +127,7 @@ class Workload(Value):
     """
 
     lane: Lane
-    lengths: Annotated[
-        FixedLengths | SpreadLengths | SampledLengths, Field(discriminator="kind")
-    ]
+    lengths: Annotated[FixedLengths | SpreadLengths | SampledLengths, Field(discriminator="kind")]
     shared_prefix: SharedPrefix | None = None
     arrival: Annotated[FixedConcurrency | Poisson | Bursts, Field(discriminator="kind")]
     requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)]

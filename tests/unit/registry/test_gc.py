@@ -102,9 +102,7 @@ def test_every_kept_thing_names_what_keeps_it_and_every_removed_thing_its_bytes(
     after = sum(file.size_bytes for file in world.open().inventory.files())
     word = world.open().documents.read(layout.retired(ReleaseRef(SAMPLE_PRODUCT, 1)))
     notes = sum(
-        file.size_bytes
-        for file in world.open().inventory.files()
-        if "-removed-" in file.name
+        file.size_bytes for file in world.open().inventory.files() if "-removed-" in file.name
     )
     assert before + len(word) + notes - after == plan.removed_bytes
     assert engine.size_bytes > 3 * 50
@@ -350,9 +348,7 @@ def test_old_notes_of_touches_go(world: World, registry: Registry) -> None:
     assert world.names(trash=True) == set()
 
 
-def test_signatures_of_attestations_follow_their_engine(
-    world: World, registry: Registry
-) -> None:
+def test_signatures_of_attestations_follow_their_engine(world: World, registry: Registry) -> None:
     keep, _ = promoted(registry, "one"), None
     report = keep[0].content.evidence[0]
     signature = _attach_to_attached(registry, report)
@@ -388,13 +384,16 @@ def test_a_damaged_document_ends_a_collection_before_anything_is_removed(
     _, second = promoted(registry, "one", "two")
     world.pass_time(2 * DAY)
     engine = second.content.engine
-    path = world.root / {
-        "record": layout.record(engine, sample_key("two")),
-        "release": layout.release(ReleaseRef(SAMPLE_PRODUCT, 2)),
-        "manifest": layout.blob(engine),
-        "head": layout.head(SAMPLE_CHANNEL),
-        "event": layout.event(SAMPLE_CHANNEL, 2),
-    }[which]
+    path = (
+        world.root
+        / {
+            "record": layout.record(engine, sample_key("two")),
+            "release": layout.release(ReleaseRef(SAMPLE_PRODUCT, 2)),
+            "manifest": layout.blob(engine),
+            "head": layout.head(SAMPLE_CHANNEL),
+            "event": layout.event(SAMPLE_CHANNEL, 2),
+        }[which]
+    )
     data = bytearray(path.read_bytes())
     data[200 if which != "manifest" else 5] ^= 1
     path.chmod(0o644)

@@ -106,7 +106,9 @@ def test_a_release_that_a_set_is_about_to_make_live_is_kept():
     assert found.releases[2] == ("about to go live on tiny/cpu/prod with its set",)
 
 
-@pytest.mark.parametrize(("count", "numbers"), [(1, {10}), (3, {8, 9, 10}), (100, set(range(1, 11)))])
+@pytest.mark.parametrize(
+    ("count", "numbers"), [(1, {10}), (3, {8, 9, 10}), (100, set(range(1, 11)))]
+)
 def test_the_newest_releases_are_kept(count, numbers):
     rules = TIGHT.model_copy(update={"newest_releases": count})
     assert set(kept(rules=rules, releases=TEN).releases) == numbers

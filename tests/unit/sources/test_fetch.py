@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.spec.specs import lock_with
 
 from engine_pipeline.progress import Silent
 from engine_pipeline.sources.fetch import fetch
@@ -16,6 +15,7 @@ from engine_pipeline.sources.package import PackageSource
 from engine_pipeline.sources.port import Wanted
 from engine_pipeline.sources.schemes import open_source
 from engine_registry.errors import InvalidInput, NotFound
+from tests.unit.spec.specs import lock_with
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.unit.spec.specs import spec_with
 
 from engine_pipeline.spec.hardware import (
     CpuSku,
@@ -18,6 +17,7 @@ from engine_pipeline.spec.hardware import (
 )
 from engine_pipeline.spec.model import EngineKind
 from engine_registry.errors import ExitCode, Incompatible, InvalidInput
+from tests.unit.spec.specs import spec_with
 
 V3_FLAGS = find_sku("cpu-x86-64-v3").flags  # type: ignore[union-attr]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.unit.spec.specs import lock_with, source_of, spec_with
 
 from engine_pipeline.spec.compare import check_lock, diff_locks
 from engine_pipeline.spec.lock import BuildLock, LockedFile, LockedImage, LockedTokenizer, build_key
@@ -16,6 +15,7 @@ from engine_pipeline.spec.model import BuildSpec
 from engine_pipeline.spec.shape import shape_of_config
 from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput, NotFound, Unavailable
+from tests.unit.spec.specs import lock_with, source_of, spec_with
 
 DATA = "hf://datasets/org/data"
 SHAPE = shape_of_config(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.spec.specs import spec_with
 
 from engine_pipeline.progress import Silent
 from engine_pipeline.sources.local import LocalSource
@@ -14,6 +13,7 @@ from engine_pipeline.spec.lock import BuildLock, LockedTokenizer, build_key
 from engine_pipeline.spec.resolve import resolve
 from engine_registry.digest import Digest
 from engine_registry.errors import EngineCIError, Incompatible, InvalidInput, NotFound
+from tests.unit.spec.specs import spec_with
 
 CHECKPOINT = {
     "config.json": b"{}",
