@@ -1,4 +1,4 @@
-"""A collector dies at each of its writes in turn; so does a writer whose engine is being collected."""
+"""Collectors that crash at every write, and with a full disk, beside writers; nothing is lost."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -199,9 +199,9 @@ def test_a_writer_that_dies_while_its_engine_is_collected_finishes_when_run_agai
     world.registry(faulty(world.open(), counting)).engines.put_engine(draft)
     for at in range(1, counting.writes + 1):
         world.load()
+        crashing = world.registry(faulty(world.open(), FaultPlan(at, mode)))
         with pytest.raises(SimulatedCrash):
-            stores = faulty(world.open(), FaultPlan(at, mode))
-            world.registry(stores).engines.put_engine(draft)
+            crashing.engines.put_engine(draft)
         world.collector().discard()
         assert_whole(world.registry())
         again: Registry = world.registry()

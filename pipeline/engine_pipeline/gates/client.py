@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _MAX_ANSWER_BYTES = 64 << 20
 _ERROR_BODY_BYTES = 2000
-_MAX_PAGE_BYTES = 8 << 20
-_PAGE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,9 @@ class ChatClient:
         """
         import aiohttp
 
-        session = self._opened()
+        if self._session is None:
+            msg = "the client is used outside its `async with`"
+            raise RuntimeError(msg)
         body = {
             "model": self._endpoint.model,
             "messages": [message.model_dump(mode="json") for message in messages],
@@ -108,7 +108,7 @@ class ChatClient:
         }
         stream = AnswerStream(sent_at=time.perf_counter())
         try:
-            async with session.post(
+            async with self._session.post(
                 f"{self._endpoint.base_url}/v1/chat/completions",
                 json=body,
                 allow_redirects=False,
@@ -127,38 +127,6 @@ class ChatClient:
             detail = one_line(f"not the stream of this API: {error}")
             stream.error = RequestError(kind=ErrorKind.MALFORMED, detail=detail)
         return stream.reply(time.perf_counter())
-
-    async def page(self, path: str) -> str:
-        """The text of another page of the server; empty without one, or if it is no page of ours.
-
-        Raises:
-            RuntimeError: the client is not open.
-        """
-        import aiohttp
-
-        session = self._opened()
-        try:
-            async with session.get(
-                f"{self._endpoint.base_url}{path}",
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=_PAGE_TIMEOUT_S),
-            ) as response:
-                if response.status != 200:
-                    return ""
-                page = b""
-                async for chunk in response.content.iter_any():
-                    page += chunk
-                    if len(page) > _MAX_PAGE_BYTES:
-                        return ""
-                return page.decode(errors="replace")
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            return ""
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            msg = "the client is used outside its `async with`"
-            raise RuntimeError(msg)
-        return self._session
 
 
 async def _read(response: aiohttp.ClientResponse, stream: AnswerStream) -> None:

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine_pipeline.gates.calibration import Calibration
-from engine_pipeline.gates.workload import FixedConcurrency, FixedLengths, Lane, Workload
-from engine_pipeline.gates.workload_bars import WorkloadBars
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput
@@ -76,19 +73,6 @@ class PerformanceBars(Value):
             raise ValueError(msg)
         return self
 
-    @property
-    def workload(self) -> Workload:
-        """The load as a workload: fixed lengths at a fixed concurrency."""
-        return Workload(
-            lane=Lane.INTERACTIVE,
-            lengths=FixedLengths(
-                kind="fixed", prompt_tokens=self.prompt_words, output_tokens=self.output_tokens
-            ),
-            arrival=FixedConcurrency(kind="concurrency", steps=(self.concurrency,)),
-            requests=self.requests,
-            warmup_requests=self.warmup_requests,
-        )
-
 
 class GatePolicy(Value):
     """One gate.
@@ -98,10 +82,7 @@ class GatePolicy(Value):
         concurrency: how many golden prompts are asked at once; 1 is the reproducible choice.
         timeout_s: longest wait for one answer.
         load_timeout_s: longest wait for the engine to load.
-        performance: a plain load at a fixed concurrency on the server that was asked the suite.
-        workloads: loads of any shape, each on fresh servers, with limits and a comparison with
-            what is live. With neither, no speed is measured, and the report says so.
-        calibration: what the bars were chosen from, by bar; decides nothing.
+        performance: None measures no speed, and the report says so.
     """
 
     suite: Slug
@@ -110,28 +91,11 @@ class GatePolicy(Value):
     load_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
     quality: QualityBars
     performance: PerformanceBars | None = None
-    workloads: Annotated[tuple[WorkloadBars, ...], Field(max_length=16)] = ()
-    calibration: dict[str, Calibration] = {}
-
-    @model_validator(mode="after")
-    def _names_each_workload_once(self) -> Self:
-        names = [bars.name for bars in self.workloads]
-        if len(set(names)) != len(names):
-            msg = f"workloads: a name is given twice: {', '.join(names)}"
-            raise ValueError(msg)
-        return self
 
     @property
     def digest(self) -> Digest:
-        """The digest that a report carries as the policy it was judged under.
-
-        It covers what decides. A policy without workloads has the digest it had before there were
-        any, so reports made then are still evidence.
-        """
-        decides = self.model_dump(mode="json", exclude={"calibration"})
-        if not self.workloads:
-            del decides["workloads"]
-        return Digest.of(canonical_json(decides))
+        """The digest that a report carries as the policy it was judged under."""
+        return Digest.of(canonical_json(self))
 
 
 def check_fits(policy: GatePolicy, suite: Suite) -> None:

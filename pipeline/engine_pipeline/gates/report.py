@@ -6,16 +6,16 @@ annotations of the attachment let a listing show it, and promotion use it, witho
 
 from __future__ import annotations
 
+import math
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field
 
 from engine_pipeline.gates.check import CheckVerdict
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy
-from engine_pipeline.gates.speed_report import PerformanceResult
-from engine_pipeline.gates.speed_runs import WorkloadResult
+from engine_pipeline.gates.stats import Estimate
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.record import Text
@@ -124,6 +124,95 @@ class TagScore(Value):
     bar: float | None = None
 
 
+class Measured(Value):
+    """A `stats.Estimate` of something that is never negative, as it is stored.
+
+    None stands for +inf, "beyond measure": too many requests failed, or, for `high`, there are too
+    few samples for an upper bound. Where there is no lower bound, `low` is 0.
+    """
+
+    unit: str
+    n: Count
+    needed: Count
+    value: float | None
+    low: float | None
+    high: float | None
+    largest: float | None
+
+    @classmethod
+    def of(cls, estimate: Estimate, unit: str) -> Self:
+        """To be stored, rounded to three decimals: microseconds, for times in milliseconds."""
+        return cls(
+            unit=unit,
+            n=estimate.n,
+            needed=estimate.needed,
+            value=_finite(estimate.value),
+            low=_finite(max(estimate.low, 0.0)),
+            high=_finite(estimate.high),
+            largest=_finite(estimate.largest),
+        )
+
+    @property
+    def estimate(self) -> Estimate:
+        """To be judged."""
+        return Estimate(
+            n=self.n,
+            needed=self.needed,
+            value=_number(self.value),
+            low=_number(self.low),
+            high=_number(self.high),
+            largest=_number(self.largest),
+        )
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+class Sample(Value):
+    """One measured request; `error` names what made it count as failed."""
+
+    ttft_ms: float | None
+    tpot_ms: float | None
+    e2e_ms: float
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    error: str | None = None
+
+
+class PerformanceResult(Value):
+    """The load that was made and how the engine bore it.
+
+    Attributes:
+        ignores_eos: every answer ran to its full length because the server was told to ignore the
+            end of sequence; otherwise lengths differ and throughput is not comparable.
+        failed: failed requests by kind.
+        unreached: how many of them say nothing about the engine.
+        metrics: by name, e.g. `ttft_p95_ms`; percentiles count failures as beyond measure.
+        tokens_per_event: above 1, gaps between events are not gaps between tokens.
+        window_s: length of the steady part, all requests in flight, that throughput is taken over.
+    """
+
+    requests: Count
+    concurrency: Count
+    warmup_requests: Count
+    output_tokens: Count
+    ignores_eos: bool
+    failed: dict[str, int]
+    unreached: Count
+    metrics: dict[str, Measured]
+    prompt_tokens_mean: float | None
+    cached_share: float | None
+    tokens_per_event: float | None
+    window_s: float
+    samples: tuple[Sample, ...]
+
+
 class Report(Document):
     """Everything that one run of one gate found.
 
@@ -132,7 +221,6 @@ class Report(Document):
         outcome: `outcome.combine` of the findings'.
         cases: empty if the engine did not load.
         performance: None if it was not measured; a finding says why.
-        workloads: each workload of the policy, unless the engine did not load.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
     """
@@ -152,7 +240,6 @@ class Report(Document):
     cases: tuple[CaseResult, ...] = ()
     tags: tuple[TagScore, ...] = ()
     performance: PerformanceResult | None = None
-    workloads: tuple[WorkloadResult, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
     1 check     every byte of the engine is there and right, or nothing is judged
     2 load      gate zero: a server gets ready with it
     3 golden    the suite's prompts, answers held to their checks
-    4 speed     the policy's loads, if it asks for any; workloads on servers of their own
+    4 speed     load at the policy's concurrency, if it asks for any
     5 report    the one write; before it, a crash leaves a directory that a later run sweeps
 
 Trouble that is not the engine's still ends in a report, with outcome errored, so that the history
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,12 @@ from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome, combine
 from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.policy import check_fits
+from engine_pipeline.gates.reply import DEFINITIONS
 from engine_pipeline.gates.report import Finding, LoadResult, Report, listing
 from engine_pipeline.gates.scratch import scratch
-from engine_pipeline.gates.speed import SPEED_DEFINITIONS
-from engine_pipeline.gates.speed_phase import SpeedLab, measure_speed
-from engine_pipeline.gates.starter import Starter
+from engine_pipeline.gates.server import serving
 from engine_registry.documents import canonical_json
+from engine_registry.errors import InvalidInput, NotFound
 from engine_registry.manifest import REPORT_ARTIFACT
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.report import CaseResult, Device, PerformanceResult
     from engine_pipeline.gates.server import Server
-    from engine_pipeline.gates.speed_runs import WorkloadResult
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
     from engine_registry.digest import Digest
     from engine_registry.registry import Registry
 
+    Place = Callable[[ServeCommand], AbstractContextManager[ServeCommand]]
+
 REPORT_JSON = "report.json"
 REPORT_MARKDOWN = "report.md"
-_NOT_ASKED = "the policy asks for none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,6 @@ class _Examined:
     findings: tuple[Finding, ...]
     cases: tuple[CaseResult, ...] = ()
     performance: PerformanceResult | None = None
-    workloads: tuple[WorkloadResult, ...] = ()
 
 
 def run_gate(
@@ -80,8 +79,7 @@ def run_gate(
     progress: Progress,
     clock: Callable[[], datetime],
     workdir: Path,
-    place: Callable[[ServeCommand], AbstractContextManager[ServeCommand]] = nullcontext,
-    lab: SpeedLab = SpeedLab(),  # noqa: B008 (frozen)
+    place: Place = nullcontext,
 ) -> tuple[Report, Digest]:
     """Judge an engine and attach the report to it; the report and its referrer's digest.
 
@@ -103,7 +101,6 @@ def run_gate(
             linked, not copied.
         place: turns the backend's command into the one that is started on this machine, for as
             long as its block lasts; a server in a container is a command that holds it.
-        lab: what is live, for workloads that are compared with it, and who watches the device.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the runtime configuration is wrong.
@@ -115,20 +112,19 @@ def run_gate(
     started_at = clock()
     with scratch(workdir) as directory:
         progress.phase("check", f"engine {engine.short}")
-        registry.engines.materialise(engine, directory / "engine")
-        starter = Starter(
-            backend=backend,
-            engine_dir=directory / "engine",
-            runtime_config=runtime_config,
-            runtime=device.runtime,
-            log_path=directory / "server.log",
-            progress=progress,
-            timeout_s=policy.load_timeout_s,
-            place=place,
+        engine_dir = directory / "engine"
+        registry.engines.materialise(engine, engine_dir)
+        examined = _examine(
+            backend,
+            engine_dir,
+            runtime_config,
+            device.runtime,
+            directory / "server.log",
+            policy,
+            suite,
+            progress,
+            place,
         )
-        examined = _examine(starter, policy, suite)
-        if policy.workloads:
-            examined = _with_workloads(examined, starter, engine, policy, lab, registry, directory)
     progress.phase("report")
     report = Report(
         engine=engine,
@@ -146,8 +142,7 @@ def run_gate(
         cases=examined.cases,
         tags=tag_scores(examined.cases, policy.quality),
         performance=examined.performance,
-        workloads=examined.workloads,
-        definitions=SPEED_DEFINITIONS,
+        definitions=DEFINITIONS,
         client=_versions(),
     )
     return report, attach(registry, report)
@@ -166,49 +161,41 @@ def attach(registry: Registry, report: Report) -> Digest:
     )
 
 
-def _examine(starter: Starter, policy: GatePolicy, suite: Suite) -> _Examined:
-    starter.progress.phase("load")
+def _examine(
+    backend: Backend,
+    engine_dir: Path,
+    runtime_config: dict[str, Any],
+    runtime: dict[str, str],
+    log_path: Path,
+    policy: GatePolicy,
+    suite: Suite,
+    progress: Progress,
+    place: Place,
+) -> _Examined:
+    progress.phase("load")
     try:
-        with starter.serve() as server:
-            return asyncio.run(_ask(server, policy, suite, starter.progress))
+        facts = backend.inspect(engine_dir)
+    except (InvalidInput, NotFound) as error:
+        return _not_loaded(Outcome.FAILED, error.message)
+    # The runtime that the engine was recorded with, not whichever is supported today.
+    recorded = facts.model_copy(update={"runtime": facts.runtime | runtime})
+    command = backend.serve(recorded, runtime_config)
+    try:
+        with (
+            place(command) as placed,
+            serving(
+                placed,
+                engine_dir,
+                progress=progress,
+                log_path=log_path,
+                timeout_s=policy.load_timeout_s,
+            ) as server,
+        ):
+            return asyncio.run(_ask(server, policy, suite, progress))
     except DidNotLoad as error:
         return _not_loaded(Outcome.FAILED, error.message, error.log)
     except CouldNotServe as error:
         return _not_loaded(Outcome.ERRORED, error.message, error.log)
-
-
-def _with_workloads(
-    examined: _Examined,
-    starter: Starter,
-    engine: Digest,
-    policy: GatePolicy,
-    lab: SpeedLab,
-    registry: Registry,
-    directory: Path,
-) -> _Examined:
-    """The same with the workloads, unless what was found already decides against the engine."""
-    known = combine(finding.outcome for finding in examined.findings)
-    results: tuple[WorkloadResult, ...] = ()
-    if known is Outcome.FAILED or examined.load.outcome is not Outcome.PASSED:
-        why = "not measured: what was examined before does not pass"
-        speed: tuple[Finding, ...] = tuple(
-            Finding(name=bars.name, outcome=Outcome.SKIPPED, reason=why)
-            for bars in policy.workloads
-        )
-    else:
-        try:
-            results, speed = measure_speed(
-                policy.workloads,
-                starter,
-                engine,
-                lab,
-                registry=registry,
-                directory=directory,
-                answer_timeout_s=policy.timeout_s,
-            )
-        except CouldNotServe as error:
-            speed = (Finding(name="workloads", outcome=Outcome.ERRORED, reason=error.message),)
-    return replace(examined, findings=(*examined.findings, *speed), workloads=results)
 
 
 def _not_loaded(outcome: Outcome, reason: str, log: tuple[str, ...] = ()) -> _Examined:
@@ -236,7 +223,7 @@ async def _ask(server: Server, policy: GatePolicy, suite: Suite, progress: Progr
             client, suite, concurrency=policy.concurrency, progress=progress, gone=gone
         )
         if policy.performance is None:
-            speed: tuple[Finding, ...] = () if policy.workloads else _no_speed(_NOT_ASKED)
+            speed: tuple[Finding, ...] = _no_speed("the policy asks for none")
         elif (how := gone()) is not None:
             speed = _no_speed(f"not measured: {how}")
         else:

@@ -1,170 +1,112 @@
-"""From what load runs bring home to metrics. Pure.
-
-Several runs of one level are summed up as one: their requests are pooled, their steady windows are
-laid side by side. Failed requests stay in: every percentile has them above each measured value.
-"""
+"""From the replies of a load run to its metrics. Pure."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates import stats
-from engine_pipeline.gates.reply import DEFINITIONS, ErrorKind
-from engine_pipeline.gates.speed_report import Measured, PerformanceResult, Sample
-from engine_pipeline.gates.speed_window import (
-    amounts_by_slot,
-    open_window,
-    steady_window,
-    tokens_by_slot,
-)
+from engine_pipeline.gates.reply import ErrorKind
+from engine_pipeline.gates.report import Measured, PerformanceResult, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
+    from engine_pipeline.gates.policy import PerformanceBars
     from engine_pipeline.gates.reply import Reply
-    from engine_pipeline.gates.speed_sample import LevelRun, Timed
-    from engine_pipeline.gates.workload_bars import Slo
 
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
-SPEED_DEFINITIONS = DEFINITIONS | {
-    "ttft_open_ms": "request due → first token event; counts waiting to be sent, unlike ttft_ms",
-    "stall_ms": "the longest gap between two token events of one answer",
-    "goodput_share": "share of all requests that were answered within every limit of the SLO",
-    "goodput_per_s": "such requests per second of the steady window",
-    "error_share": "share of all requests that failed; a request is sent once, never again",
-    "queue_ms_mean": "time in the server's queue, by its own counters; not measured otherwise",
-}
+
+def failure(reply: Reply, bars: PerformanceBars, *, ignores_eos: bool) -> str | None:
+    """What makes a measured request count as failed; None if it is good.
+
+    An answer without a token, or, where the server ignores the end of sequence, of another length
+    than asked for, is a failure as well.
+    """
+    if reply.error is not None:
+        return reply.error.name
+    if not reply.event_at:
+        return "no-tokens"
+    if ignores_eos and reply.completion_tokens != bars.output_tokens:
+        return "wrong-length"
+    return None
 
 
 def summarise(
-    runs: Sequence[LevelRun], *, warmup_requests: int, slo: Slo | None = None, gpus: int = 0
+    replies: Sequence[Reply], bars: PerformanceBars, *, ignores_eos: bool
 ) -> PerformanceResult:
-    """The metrics of runs of one level; at least one run with at least one request.
-
-    Args:
-        runs: of the same level.
-        warmup_requests: how many were sent before each run.
-        slo: what a good request is; None counts none.
-        gpus: how many the engine uses; throughput is also given for each.
-    """
-    every = [(run, item) for run in runs for item in run.timed]
-    verdicts = [run.failure(item) for run, item in every]
-    timed = [item for _, item in every]
-    good = [item for item, verdict in zip(timed, verdicts, strict=True) if verdict is None]
-    window_s, rates = _rates(runs, good, slo)
-    metrics = _latencies(good, failed=len(timed) - len(good)) | rates
-    if "output_tokens_per_s" in metrics and gpus:
-        metrics["output_tokens_per_s_per_gpu"] = _divided(metrics["output_tokens_per_s"], gpus)
-    failed = sum(verdict is not None for verdict in verdicts)
-    metrics["error_share"] = Measured.of(stats.share(failed, len(timed)), "share")
-    if slo is not None:
-        within = sum(slo.met_by(item.reply) for item in good)
-        metrics["goodput_share"] = Measured.of(stats.share(within, len(timed)), "share")
-    replies = [item.reply for item in good]
-    counts = reduce(add, [run.counts for run in runs])
+    """The metrics of a run; `replies` in any order, at least one."""
+    verdicts = [failure(reply, bars, ignores_eos=ignores_eos) for reply in replies]
+    good = [reply for reply, verdict in zip(replies, verdicts, strict=True) if verdict is None]
+    start, end = steady_window(replies, bars.concurrency)
+    metrics = _latencies(good, failed=len(replies) - len(good))
+    if all(reply.completion_tokens is not None for reply in good) and end > start:
+        slots = tokens_by_slot(good, start, end)
+        metrics["output_tokens_per_s"] = Measured.of(
+            stats.rate(slots, (end - start) / stats.SLOTS), "tokens/s"
+        )
     return PerformanceResult(
-        requests=len(timed),
-        concurrency=runs[0].level.concurrency or 0,
-        warmup_requests=warmup_requests,
-        output_tokens=round(_mean([item.planned.output_tokens for item in timed]) or 0),
-        ignores_eos=all(run.ignores_eos for run in runs),
+        requests=len(replies),
+        concurrency=bars.concurrency,
+        warmup_requests=bars.warmup_requests,
+        output_tokens=bars.output_tokens,
+        ignores_eos=ignores_eos,
         failed=dict(sorted(Counter(verdict for verdict in verdicts if verdict).items())),
-        unreached=sum(_unreached(item.reply) for item in timed),
+        unreached=sum(_unreached(reply) for reply in replies),
         metrics=metrics,
-        prompt_tokens_mean=_mean([reply.prompt_tokens for reply in replies]),
-        cached_share=_cached_share(replies),
-        tokens_per_event=_tokens_per_event(replies),
-        window_s=round(window_s, 3),
-        samples=samples_of(runs[0]) if len(runs) == 1 else (),
-        runs=len(runs),
-        queue_ms_mean=counts.queue_ms_mean,
-        server_cached_share=counts.cached_share,
+        prompt_tokens_mean=_mean([reply.prompt_tokens for reply in good]),
+        cached_share=_cached_share(good),
+        tokens_per_event=_tokens_per_event(good),
+        window_s=round(max(end - start, 0.0), 3),
+        samples=tuple(
+            _sample(reply, verdict) for reply, verdict in zip(replies, verdicts, strict=True)
+        ),
     )
 
 
-def samples_of(run: LevelRun) -> tuple[Sample, ...]:
-    """Each request of a run as it is stored, in the order in which they ended."""
-    first = min((item.reply.sent_at for item in run.timed), default=0.0)
-    return tuple(_sample(item, run.failure(item), first) for item in run.timed)
+def steady_window(replies: Sequence[Reply], concurrency: int) -> tuple[float, float]:
+    """Start and end of the time in which `concurrency` requests were in flight all along.
+
+    It starts when that many have been sent, and ends with the first answer to end after the last
+    request was sent, since nothing takes its place.
+    """
+    sent = sorted(reply.sent_at for reply in replies)
+    start = sent[min(concurrency, len(sent)) - 1]
+    ends = [reply.ended_at for reply in replies if reply.ended_at > sent[-1]]
+    end = min(ends, default=sent[-1])
+    return start, end
 
 
-def _latencies(good: Sequence[Timed], failed: int) -> dict[str, Measured]:
+def tokens_by_slot(replies: Sequence[Reply], start: float, end: float) -> list[float]:
+    """Tokens that arrived in each of SLOTS equal parts of the window.
+
+    The tokens of an answer, counted by its usage, are spread evenly over its token events.
+    """
+    slots = [0.0] * stats.SLOTS
+    edges = [start + (end - start) * slot / stats.SLOTS for slot in range(1, stats.SLOTS)]
+    for reply in replies:
+        each = (reply.completion_tokens or 0) / len(reply.event_at)
+        for at in reply.event_at:
+            if start < at <= end:
+                slots[bisect_left(edges, at)] += each
+    return slots
+
+
+def _latencies(good: Sequence[Reply], failed: int) -> dict[str, Measured]:
     failures = [math.inf] * failed
-    replies = [item.reply for item in good]
-    opened = [item.ttft_open_ms for item in good if item.ttft_open_ms is not None]
-    series = {
-        "ttft": [r.ttft_ms for r in replies if r.ttft_ms is not None] + failures,
-        "ttft_open": opened + failures,
-        "e2e": [reply.e2e_ms for reply in replies] + failures,
-    }
-    tpot = [reply.tpot_ms for reply in replies if reply.tpot_ms is not None]
+    ttft = [reply.ttft_ms for reply in good if reply.ttft_ms is not None] + failures
+    tpot = [reply.tpot_ms for reply in good if reply.tpot_ms is not None]
+    series = {"ttft": ttft, "e2e": [reply.e2e_ms for reply in good] + failures}
     if len(tpot) == len(good):
         series["tpot"] = tpot + failures
-    if stalls := [max(reply.itl_ms) for reply in replies if reply.itl_ms]:
-        series["stall"] = stalls + failures
-    metrics = {
+    if gaps := [gap for reply in good for gap in reply.itl_ms]:
+        series["itl"] = gaps
+    return {
         f"{name}_p{q * 100:.0f}_ms": Measured.of(stats.percentile_estimate(samples, q), "ms")
         for name, samples in sorted(series.items())
-        for q in QUANTILES
+        for q in (0.5, 0.95)
     }
-    if gaps := [gap for reply in replies for gap in reply.itl_ms]:
-        # The gaps of one answer are not independent of each other.
-        answers = sum(bool(reply.itl_ms) for reply in replies)
-        metrics |= {
-            f"itl_p{q * 100:.0f}_ms": Measured.of(stats.percentile_estimate(gaps, q, answers), "ms")
-            for q in QUANTILES
-        }
-    return metrics
-
-
-def _rates(
-    runs: Sequence[LevelRun], good: Sequence[Timed], slo: Slo | None
-) -> tuple[float, dict[str, Measured]]:
-    """Length of all steady windows together, and what flowed through them per second.
-
-    Slot k of the whole is made of slot k of each run, so that there are always SLOTS of them.
-    """
-    kept = set(map(id, good))
-    tokens, served = [0.0] * stats.SLOTS, [0.0] * stats.SLOTS
-    window_s = 0.0
-    for run in runs:
-        replies = [item.reply for item in run.timed]
-        concurrency = run.level.concurrency
-        start, end = steady_window(replies, concurrency) if concurrency else open_window(replies)
-        if end <= start:
-            continue
-        window_s += end - start
-        mine = [item.reply for item in run.timed if id(item) in kept]
-        tokens = _added(tokens, tokens_by_slot(mine, start, end))
-        ended = [(reply.ended_at, 1.0) for reply in mine if slo is not None and slo.met_by(reply)]
-        served = _added(served, amounts_by_slot(ended, start, end))
-    metrics = {}
-    slot_s = window_s / stats.SLOTS
-    if window_s > 0 and all(item.reply.completion_tokens is not None for item in good):
-        metrics["output_tokens_per_s"] = Measured.of(stats.rate(tokens, slot_s), "tokens/s")
-    if window_s > 0 and slo is not None:
-        metrics["goodput_per_s"] = Measured.of(stats.rate(served, slot_s), "requests/s")
-    return window_s, metrics
-
-
-def _added(some: Sequence[float], more: Sequence[float]) -> list[float]:
-    return [one + other for one, other in zip(some, more, strict=True)]
-
-
-def _divided(measured: Measured, gpus: int) -> Measured:
-    whole = measured.estimate
-    each = stats.Estimate(
-        n=whole.n,
-        needed=whole.needed,
-        value=whole.value / gpus,
-        low=whole.low / gpus,
-        high=whole.high / gpus,
-    )
-    return Measured.of(each, "tokens/s")
 
 
 def _unreached(reply: Reply) -> bool:
@@ -173,7 +115,7 @@ def _unreached(reply: Reply) -> bool:
     return error is not None and not error.engine_fault and error.kind is not ErrorKind.TIMEOUT
 
 
-def _mean(values: Iterable[int | None]) -> float | None:
+def _mean(values: Sequence[int | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 1) if known else None
 
@@ -195,22 +137,13 @@ def _tokens_per_event(replies: Sequence[Reply]) -> float | None:
     return round(tokens / events, 3) if events else None
 
 
-def _sample(item: Timed, verdict: str | None, first: float) -> Sample:
-    reply = item.reply
+def _sample(reply: Reply, verdict: str | None) -> Sample:
     return Sample(
-        ttft_ms=_rounded(reply.ttft_ms),
-        tpot_ms=_rounded(reply.tpot_ms),
+        ttft_ms=None if reply.ttft_ms is None else round(reply.ttft_ms, 3),
+        tpot_ms=None if reply.tpot_ms is None else round(reply.tpot_ms, 3),
         e2e_ms=round(reply.e2e_ms, 3),
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cached_tokens=reply.cached_tokens,
         error=verdict,
-        index=item.planned.index,
-        sent_s=round(reply.sent_at - first, 3),
-        ttft_open_ms=_rounded(item.ttft_open_ms),
-        longest_gap_ms=_rounded(max(reply.itl_ms, default=None)),
     )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

@@ -25,8 +25,6 @@ MARGIN = 0.5
 # Student's t, one-sided 95 %, for 9 degrees of freedom: the ten slots of `rate`.
 SLOTS = 10
 _STUDENT_T = 1.833
-# The normal distribution's quantile for one-sided 95 %.
-_NORMAL = 1.6449
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +71,10 @@ def _rank(q: float, n: int) -> int:
     return max(math.ceil(round(q * n, 9)), 1)
 
 
-def percentile_estimate(
-    samples: Sequence[float], q: float, independent: int | None = None
-) -> Estimate:
-    """The percentile with bounds; -inf and inf where so few samples give none.
-
-    Args:
-        samples: at least one.
-        q: the quantile, within (0, 1).
-        independent: how many independent groups the samples come in, if they come in groups, as
-            the gaps of one answer do. The bounds are those of so many samples.
-    """
+def percentile_estimate(samples: Sequence[float], q: float) -> Estimate:
+    """The percentile with bounds; -inf and inf where so few samples give none."""
     ordered = sorted(samples)
-    n = min(independent or len(ordered), len(ordered))
-    each = len(ordered) / n
+    n = len(ordered)
     below = _binomial_cumulative(n, q)
     # P(k-th smallest <= percentile) = P(at least k of n samples lie at or below it).
     low = [k for k in range(1, n + 1) if 1 - below[k - 1] >= CONFIDENCE]
@@ -96,8 +84,8 @@ def percentile_estimate(
         n=n,
         needed=math.ceil(math.log(1 - CONFIDENCE) / math.log(q)),
         value=percentile(ordered, q),
-        low=ordered[math.floor((low[-1] - 1) * each)] if low else -math.inf,
-        high=ordered[math.ceil(high[0] * each) - 1] if high else math.inf,
+        low=ordered[low[-1] - 1] if low else -math.inf,
+        high=ordered[high[0] - 1] if high else math.inf,
         largest=ordered[-1],
     )
 
@@ -127,24 +115,6 @@ def rate(amounts: Sequence[float], slot_s: float) -> Estimate:
     spread = math.sqrt(math.fsum((item - mean) ** 2 for item in rates) / (SLOTS - 1))
     half = _STUDENT_T * spread / math.sqrt(SLOTS)
     return Estimate(n=SLOTS, needed=SLOTS, value=mean, low=mean - half, high=mean + half)
-
-
-def share(hits: int, n: int) -> Estimate:
-    """A share of `n` independent trials with Wilson's bounds, each at 95 % confidence.
-
-    Raises:
-        ValueError: no trials, or more hits than trials.
-    """
-    if not 0 <= hits <= n or n == 0:
-        msg = f"{hits} of {n}"
-        raise ValueError(msg)
-    value = hits / n
-    spread = _NORMAL**2 / n
-    middle = (value + spread / 2) / (1 + spread)
-    half = math.sqrt(spread * value * (1 - value) + spread**2 / 4) / (1 + spread)
-    return Estimate(
-        n=n, needed=n, value=value, low=max(middle - half, 0.0), high=min(middle + half, 1.0)
-    )
 
 
 def at_most(estimate: Estimate, bar: float, unit: str) -> Judgement:

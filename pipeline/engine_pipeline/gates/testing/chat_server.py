@@ -77,24 +77,19 @@ class Truth:
 
 
 class ChatServer:
-    """The server; `truths` has one entry for each chat request, in order of arrival.
-
-    `/truths` gives them as JSON and forgets them; `/metrics` answers with the text `metrics`.
-    """
+    """The server; `truths` has one entry for each chat request, in order of arrival."""
 
     def __init__(self, behaviour: Behaviour | None = None, *, health: int = 200) -> None:
         self.behaviour = behaviour or Behaviour()
         self._health = health
         self.truths: list[Truth] = []
-        self.metrics = ""
         self.in_flight = 0
         self.most_in_flight = 0
 
     @asynccontextmanager
     async def listening(self, port: int = 0) -> AsyncIterator[str]:
         """Serve on 127.0.0.1 while the block runs; gives the base URL."""
-        # A burst of connections must not wait for one of its SYNs to be sent again.
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=1024)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         async with server:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
@@ -107,12 +102,6 @@ class ChatServer:
                 size = next(int(v) for k, v in fields.items() if k.lower() == "content-length")
                 body = json.loads(await reader.readexactly(size))
                 await self._chat(body, writer)
-            elif path == "/truths":
-                _head(writer, 200, "application/json")
-                writer.write(json.dumps(self._told()).encode())
-            elif path == "/metrics":
-                _head(writer, 200, "text/plain")
-                writer.write(self.metrics.encode())
             else:
                 _head(writer, self._health if path == "/health" else 404, "application/json")
                 writer.write(b"{}")
@@ -121,19 +110,6 @@ class ChatServer:
             pass
         finally:
             writer.close()
-
-    def _told(self) -> list[dict[str, Any]]:
-        """What was done since this was last asked."""
-        told = [
-            {
-                "asked": truth.body["messages"][-1]["content"],
-                "received_at": truth.received_at,
-                "wrote_at": truth.wrote_at,
-            }
-            for truth in self.truths
-        ]
-        self.truths.clear()
-        return told
 
     async def _chat(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         truth = Truth(body=body, received_at=time.perf_counter())
@@ -257,8 +233,8 @@ def main() -> None:
 
 
 async def _serve_for_ever(server: ChatServer, port: int) -> None:
-    async with server.listening(port) as url:
-        print(f"process {os.getpid()} listens on {url.rpartition(':')[2]}", flush=True)
+    async with server.listening(port):
+        print(f"process {os.getpid()} listens on {port}", flush=True)
         await asyncio.Event().wait()
 
 

@@ -139,8 +139,8 @@ class Bucket:
 class Outgoing:
     """A large body that is sent piece by piece.
 
-    Given bytes, the client would hand all of them to one `sendall`, whose time-out is for the whole:
-    64 MiB within 30 s or never. So it is for each piece.
+    Given bytes, the client would hand all of them to one `sendall`, whose time-out is for the
+    whole: 64 MiB within 30 s or never. So it is for each piece.
     """
 
     def __init__(self, data: bytes | bytearray) -> None:
@@ -168,16 +168,16 @@ class Outgoing:
 @cache
 def _models() -> Any:
     """The description of the S3 service: 0.2 s to parse, the same for every registry."""
-    from botocore.loaders import create_loader  # type: ignore[import-untyped]
+    from botocore.loaders import create_loader
 
     return create_loader()
 
 
 def _client(address: S3Address, patience: Patience) -> Any:
     try:
-        from boto3.session import Session  # type: ignore[import-untyped]
-        from botocore.config import Config  # type: ignore[import-untyped]
-        from botocore.session import get_session  # type: ignore[import-untyped]
+        from boto3.session import Session
+        from botocore.config import Config
+        from botocore.session import get_session
     except ImportError as error:
         raise InvalidInput(
             f"{address}: boto3 is not installed, registries in a bucket need it",

@@ -113,8 +113,8 @@ class Truncated(Exception):
 
 def classify(error: Exception) -> Failure | None:
     """What a failure of the client library means; None for a bug that must not be hidden."""
-    from botocore import exceptions as known  # type: ignore[import-untyped]
-    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+    from botocore import exceptions as known
+    from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError
 
     name = type(error).__name__
