@@ -85,6 +85,7 @@ def quick_registry(root: Path) -> Registry:
         documents=_QuickDocuments(root),
         pointers=_QuickPointers(root),
         inventory=file_stores(root, utc_now).inventory,
+        trash=file_stores(root, utc_now).trash,
     )
     return Registry(quick, utc_now, f"file://{root}")
 

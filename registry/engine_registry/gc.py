@@ -2,8 +2,9 @@
 
 Why nothing that is reachable is ever lost, with any number of writers and collectors at work:
 
-1. Only what was old *and* unreachable when it was listed is discarded, documents first, blobs when
-   two looks in a row found them unreachable and no document in sight needs them.
+1. Only what was old *and* unreachable when it was listed is discarded, and only if nobody named it
+   since; documents first, blobs when two looks in a row found them unreachable and no document in
+   sight needs them.
 2. To discard is to move: what is discarded can be put back whole. After discarding, the collector
    looks at all roots again and puts back what somebody named meanwhile; the writer, after naming
    something, looks whether it is still there (`rescue`). At least one of them sees the other.
@@ -27,7 +28,7 @@ from engine_registry import layout
 from engine_registry.documents import seal
 from engine_registry.errors import DocumentConflict
 from engine_registry.gc_plan import Plan, plan_of, purgeable
-from engine_registry.gc_survey import KEEP_TOUCHES, Survey, survey
+from engine_registry.gc_survey import KEEP_TOUCHES, Survey, named_since, survey
 from engine_registry.retired import Retired
 from engine_registry.touched import Act
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from engine_registry.digest import Digest
     from engine_registry.gc_survey import Rules
     from engine_registry.record import Actor
-    from engine_registry.refs import ProductRef, ReleaseRef
+    from engine_registry.refs import ReleaseRef
     from engine_registry.registry import Registry
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Collected:
     Attributes:
         plan: what it saw before it began.
         restored: files put back out of the trash because something names them again.
-        put_off: products that changed meanwhile and are left to the next collection.
+        put_off: releases and engines that somebody named while the collection was at work.
     """
 
     plan: Plan
@@ -63,7 +64,7 @@ class Collected:
     purged_files: int = 0
     purged_bytes: int = 0
     restored: int = 0
-    put_off: tuple[ProductRef, ...] = ()
+    put_off: tuple[str, ...] = ()
 
 
 class Collector:
@@ -113,15 +114,15 @@ class Collector:
         seen = self._look()
         done = Collected(plan=plan_of(seen))
         self._say("discarding releases and engines")
-        moved: set[ProductRef] = set()
-        done.discarded_files += self._discard_releases(seen, moved)
-        done.discarded_files += self._discard_engines(seen, moved)
+        put_off: set[str] = set()
+        done.discarded_files += self._discard_releases(seen, put_off)
+        done.discarded_files += self._discard_engines(seen, put_off)
         done.discarded_files += sum(
             self._trash.discard(name, KEEP_TOUCHES) for name in seen.listing.old_touches
         )
         if candidates := seen.removable_blobs():
             done.discarded_files += self._discard_blobs(candidates, seen)
-        done.put_off = tuple(sorted(moved))
+        done.put_off = tuple(sorted(put_off))
         if done.discarded_files or done.plan.restored:
             done.restored = self._restore(self._look())
         return done
@@ -149,26 +150,14 @@ class Collector:
         self._say("looking at every name and every root")
         return survey(self._registry, self._rules, grace=self._grace)
 
-    def _has_moved(self, product: ProductRef, seen: Survey, moved: set[ProductRef]) -> bool:
-        """Whether a release or a channel of the product changed since it was looked at."""
-        if product in moved:
-            return True
-        numbers = {ref.number for ref in seen.listing.stored.releases if ref.product == product}
-        children = self._registry.stores.documents.children(layout.releases(product))
-        now = {number for number in map(layout.number_of, children) if number is not None}
-        if not now <= numbers or any(
-            self._registry.channels.state(ref).number != seen.facts.event_numbers.get(ref)
-            for ref in self._registry.channels.channels(product)
-        ):
-            moved.add(product)
-        return product in moved
-
-    def _discard_releases(self, seen: Survey, moved: set[ProductRef]) -> int:
+    def _discard_releases(self, seen: Survey, put_off: set[str]) -> int:
         count = 0
         for product, refs in groupby(seen.removable_releases(), key=lambda ref: ref.product):
-            if self._has_moved(product, seen, moved):
-                continue
+            named = named_since(self._registry, product, seen)
             for ref in refs:
+                if ref.number in named.numbers:
+                    put_off.add(str(ref))
+                    continue
                 self._leave_word(ref, seen)
                 count += self._trash.discard(layout.release(ref), self._grace)
         listing = seen.listing
@@ -191,7 +180,8 @@ class Collector:
         with suppress(DocumentConflict):  # said before
             self._registry.stores.documents.create(layout.retired(ref), seal(gone))
 
-    def _discard_engines(self, seen: Survey, moved: set[ProductRef]) -> int:
+    def _discard_engines(self, seen: Survey, put_off: set[str]) -> int:
+        # A release that stayed, whatever the reason, needs its engine.
         released = {
             seen.facts.releases[ref].engine
             for ref in seen.facts.digests.keys() - seen.releases.keys()
@@ -201,8 +191,12 @@ class Collector:
         going.sort(key=lambda engine: sorted(seen.products_of(engine)))
         count = 0
         for products, engines in groupby(going, key=seen.products_of):
-            if not any(self._has_moved(product, seen, moved) for product in products):
-                count += sum(self._discard_documents(engine, seen) for engine in engines)
+            named = [named_since(self._registry, product, seen) for product in sorted(products)]
+            for engine in engines:
+                if any(engine in one.engines for one in named):
+                    put_off.add(str(engine))
+                else:
+                    count += self._discard_documents(engine, seen)
         return count
 
     def _discard_documents(self, engine: Digest, seen: Survey) -> int:

@@ -127,6 +127,39 @@ def survey(registry: Registry, rules: Rules, *, grace: timedelta) -> Survey:
     return found
 
 
+@dataclass(slots=True)
+class Named:
+    """What was named of one product since it was looked at."""
+
+    numbers: set[int] = field(default_factory=set)
+    engines: set[Digest] = field(default_factory=set)
+
+
+def named_since(registry: Registry, product: ProductRef, seen: Survey) -> Named:
+    """What new releases, moved channels and new holds of a product name: the cheap second look."""
+    found = Named()
+    held = registry.holds.held(product)
+    found.numbers |= held.keys()
+    children = registry.stores.documents.children(layout.releases(product))
+    for number in filter(None, map(layout.number_of, children)):
+        ref = ReleaseRef(product, number)
+        if ref not in seen.listing.stored.releases:
+            found.engines.add(registry.releases.release(ref).content.engine)
+    for channel in registry.channels.channels(product):
+        state = registry.channels.state(channel)
+        if state.number == seen.facts.event_numbers.get(channel):
+            continue
+        found.numbers |= {approval.number for approval in state.approvals}
+        live = [entry.live for entry in state.history]
+        live += [state.pending.to] if state.pending else []
+        found.numbers |= {one.number for one in live}
+        found.engines |= {one.engine for one in live}
+    for number in found.numbers:
+        release = seen.facts.releases.get(ReleaseRef(product, number))
+        found.engines |= {release.engine} if release else set()
+    return found
+
+
 def _follow(found: Survey, engines: Iterable[Digest]) -> None:
     for engine, blobs in found.reader.blobs_of(engines, found.facts, must_be_whole=True):
         found.blobs[engine] = blobs

@@ -139,7 +139,9 @@ def started(tmp_path):
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         argv = [
-            word.replace("{engine}", str(directory)).replace("{port}", str(port))
+            word.replace("{engine}", str(directory))
+            .replace("{port}", str(port))
+            .replace("{host}", "127.0.0.1")
             for word in serve.argv
         ]
         path = {"PATH": f"{built.installed.bin_dir}:{os.environ['PATH']}"}

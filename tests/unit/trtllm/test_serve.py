@@ -43,7 +43,7 @@ def command(engine_dir, **serving_settings):
 def test_every_release_takes_the_command_that_is_made_for_it(facts, monkeypatch, version):
     facts = facts.model_copy(update={"runtime": facts.runtime | {"tensorrt_llm": version}})
     serve = BACKEND.serve(facts, RUNTIME)
-    words = [word.replace("{port}", "8000") for word in serve.argv]
+    words = [w.replace("{port}", "8000").replace("{host}", "127.0.0.1") for w in serve.argv]
     monkeypatch.setattr("sys.argv", words)
     parsed = parse(facts_of(version)["serve"]["flags"])
     assert parsed.tokenizer == "{engine}/tokenizer"

@@ -24,8 +24,14 @@ _TRIES = 16
 
 
 def sync_dir(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the names in a directory durable.
+
+    A folder that is gone by now was emptied by a collector: it has no names left.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(fd)
     finally:
@@ -33,12 +39,22 @@ def sync_dir(path: Path) -> None:
 
 
 def ensure_dir(path: Path) -> None:
-    """Create a directory and its parents, durably; a no-op where it is there."""
-    if path.is_dir():
-        return
-    ensure_dir(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_dir(path.parent)
+    """Create a directory and its parents, durably; a no-op where it is there.
+
+    Collectors remove empty folders, so it and its parent may come and go meanwhile.
+    """
+    for left in reversed(range(_TRIES)):
+        if path.is_dir():
+            return
+        ensure_dir(path.parent)
+        try:
+            path.mkdir()
+        except (FileExistsError, FileNotFoundError):
+            if not left:
+                raise
+        else:
+            sync_dir(path.parent)
+            return
 
 
 def link_into(source: Path, target: Path) -> None:
