@@ -186,8 +186,11 @@ def promotion_of(pending: Pending) -> Promoted:
 
 
 def as_promoted(state: ChannelState, pending: Pending, at: datetime) -> ChannelState:
-    """The state as it is from `at` on, before the promotion of a committed set is recorded."""
-    entry = WasLive(live=pending.to, since=at, event=pending.event + 1)
+    """The state as it is from `at` on, before the promotion of a committed set is recorded.
+
+    The newest event in the log that names the release is still the one that prepared it.
+    """
+    entry = WasLive(live=pending.to, since=at, event=pending.event)
     return state.model_copy(update=_with_live(state, entry))
 
 

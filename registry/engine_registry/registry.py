@@ -13,6 +13,7 @@ from engine_registry.holds import ReleaseHolds
 from engine_registry.record import RegistryInfo
 from engine_registry.releases import Releases
 from engine_registry.resolve import Resolved, Resolver
+from engine_registry.sets import SetDecisions
 from engine_registry.touched import Touches
 from engine_registry.urls import stores_at
 
@@ -44,6 +45,7 @@ class Registry:
         channels: read and append events.
         holds: keep releases from garbage collection.
         touches: which engines were touched lately.
+        sets: what was decided on releases that move together.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Registry:
         self.releases = Releases(stores, self.engines, self.touches)
         self.channels = ChannelLog(stores)
         self.holds = ReleaseHolds(stores)
+        self.sets = SetDecisions(stores.documents)
         self._resolver = Resolver(stores, self.engines, self.releases, self.channels)
 
     def info(self) -> RegistryInfo:

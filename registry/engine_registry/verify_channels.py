@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 from engine_registry import layout
 from engine_registry.documents import unseal
 from engine_registry.errors import EngineCIError, IntegrityError, NotFound
-from engine_registry.events import ChannelState, Event, Live, Promoted, RolledBack, fold
+from engine_registry.events import (
+    ChannelState,
+    Event,
+    Live,
+    Prepared,
+    Promoted,
+    RolledBack,
+    fold,
+)
 from engine_registry.mismatch import MismatchKind
 from engine_registry.record import Release
 from engine_registry.refs import ReleaseRef
 from engine_registry.retired import Retired
+from engine_registry.sets import Fate, SetDecisions
 
 if TYPE_CHECKING:
     from engine_registry.digest import Digest
@@ -54,6 +63,7 @@ def _replay(stores: Stores, ref: ChannelRef, findings: Findings) -> list[Channel
             broken = True
             continue
         _check_release(stores, ref, event, findings)
+        _check_set(stores, ref, event, findings)
         if broken:
             continue
         try:
@@ -90,7 +100,7 @@ def _event(
 
 def _check_release(stores: Stores, ref: ChannelRef, event: Event, findings: Findings) -> None:
     change = event.change
-    if not isinstance(change, Promoted | RolledBack):
+    if not isinstance(change, Promoted | RolledBack | Prepared):
         return
     name = layout.event(ref, event.number)
     target = ReleaseRef(ref.product, change.to.number)
@@ -112,6 +122,30 @@ def _check_release(stores: Stores, ref: ChannelRef, event: Event, findings: Find
             MismatchKind.INCONSISTENT,
             expected=f"release {target} {stored.release} of engine {stored.engine}",
             found=f"release {target} {change.to.release} of engine {change.to.engine}",
+        )
+
+
+def _check_set(stores: Stores, ref: ChannelRef, event: Event, findings: Findings) -> None:
+    """A promotion in a set rests on the decision that made all of the set live."""
+    change = event.change
+    if not isinstance(change, Promoted) or change.set is None:
+        return
+    name = layout.release_set(change.set)
+    try:
+        decision = SetDecisions(stores.documents).on(change.set)
+    except EngineCIError:
+        return  # reported where the decision itself is checked
+    if decision is None:
+        by = layout.event(ref, event.number)
+        findings.add(name, MismatchKind.MISSING, expected=f"named by {by}", found="absent")
+    elif decision.fate is not Fate.COMMITTED or (str(ref), change.to) not in {
+        (member.channel, member.to) for member in decision.members
+    }:
+        findings.add(
+            layout.event(ref, event.number),
+            MismatchKind.INCONSISTENT,
+            expected=f"set {change.set} committed with {ref} in it",
+            found=f"{decision.fate} with {len(decision.members)} channels",
         )
 
 

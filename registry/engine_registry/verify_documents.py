@@ -20,6 +20,7 @@ from engine_registry.record import (
 )
 from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 from engine_registry.retired import Retired
+from engine_registry.sets import SetDecision
 from engine_registry.touched import Touch, name_of
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class DocumentChecks:
                 self._check_hold(name)
             case layout.TOUCHED:
                 self._check_touch(name)
+            case layout.SETS:
+                self._check_set(name)
             case _:
                 self._foreign(name)
 
@@ -165,6 +168,14 @@ class DocumentChecks:
         touch = self._read(name, Touch)
         if touch is not None:
             self._at(name, name_of(touch))
+
+    def _check_set(self, name: str) -> None:
+        decision = self._read(name, SetDecision)
+        if decision is None or not self._at(name, layout.release_set(decision.set)):
+            return
+        for member in decision.members:
+            channel = ChannelRef.parse(member.channel)
+            self._need_document(layout.event(channel, member.event), name)
 
     def _records(self, engine: Digest) -> set[Digest]:
         folder = layout.records(engine)

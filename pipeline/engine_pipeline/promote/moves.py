@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import (
@@ -15,16 +16,21 @@ from engine_registry.errors import (
     JudgedAndRefused,
     RefusedByPolicy,
 )
+from engine_registry.sets import Fate, SetDecision, set_pending, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from engine_pipeline.promote.findings import Decision
+    from engine_pipeline.promote.findings import Decision, Finding
     from engine_registry.events import Change, ChannelState, Event
     from engine_registry.record import Actor
     from engine_registry.refs import ChannelRef
     from engine_registry.registry import Registry
+
+
+# A set is prepared and decided within seconds; whoever takes longer has died.
+SET_TIMEOUT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,40 @@ class Moved:
     before: ChannelState
     after: ChannelState
     decision: Decision | None = None
+
+
+def current(desk: Desk, ref: ChannelRef, *, insists: bool) -> ChannelState:
+    """The state to decide on, with the fate of a set that is pending there recorded first.
+
+    Args:
+        desk: registry, actor, clock.
+        ref: the channel.
+        insists: withdraw a set that is not decided yet, as a rollback or a freeze must. Otherwise
+            only one that its mover seems to have left behind.
+
+    Raises:
+        Conflict: a set is being moved there (`set-pending`).
+    """
+    state = desk.registry.channels.recorded_state(ref)
+    pending = state.pending
+    if pending is None:
+        return state
+    name = pending.prepared.set
+    is_left_behind = desk.clock() - pending.at > SET_TIMEOUT or pending.actor == desk.actor
+    if desk.registry.sets.on(name) is None:
+        if not insists and not is_left_behind:
+            raise set_pending(state, pending)
+        desk.registry.sets.decide(
+            SetDecision(
+                set=name,
+                fate=Fate.WITHDRAWN,
+                members=(),
+                reason=f"{desk.actor.name} needed {ref}",
+                actor=desk.actor,
+                at=desk.clock(),
+            )
+        )
+    return settle(desk.registry.channels, desk.registry.sets, ref)
 
 
 def commit(
@@ -85,7 +125,12 @@ def refuse(act: str, decision: Decision) -> None:
     message = f"{act} refused: {first.says}"
     if rest:
         message += "; also: " + "; ".join(rest)
-    raise _ERRORS[first.exit_code](message, hint=first.hint, reference=f"rule-{first.rule}")
+    raise error_of(first)(message, hint=first.hint, reference=f"rule-{first.rule}")
+
+
+def error_of(broken: Finding) -> type[EngineCIError]:
+    """The kind of error that a broken rule is."""
+    return _ERRORS[broken.exit_code]
 
 
 def check_overrides(names: tuple[str, ...], reason: str | None) -> frozenset[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine_pipeline.promote.evidence import read_evidence
 from engine_pipeline.promote.findings import Candidate
-from engine_pipeline.promote.moves import Moved, check_overrides, commit, refuse
+from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
 from engine_pipeline.promote.rules import decide_promotion
 from engine_registry.events import Live, Promoted
 from engine_registry.refs import ChannelRef
@@ -15,9 +16,11 @@ from engine_registry.store import Depth
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine_pipeline.promote.findings import Wanted
+    from engine_pipeline.promote.findings import Decision, Wanted
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy
+    from engine_registry.digest import Digest
+    from engine_registry.events import ChannelState
     from engine_registry.record import Release
 
 
@@ -48,10 +51,51 @@ def promote(
         ChannelMoved: somebody moved the channel first.
     """
     accepted = check_overrides(overrides, reason)
-    state = desk.registry.channels.state(channel)
-    live = Live(number=release.number, release=release.digest, engine=release.content.engine)
-    if state.live == live:
+    state = current(desk, channel, insists=False)
+    if state.live == live_of(release):
         return Moved(event=None, before=state, after=state)
+    judged = judge(desk, release, channel, state, policy=policy, wanted=wanted, overrides=accepted)
+    refuse(f"promotion of {release.name} to {channel.channel}", judged.decision)
+    change = Promoted(
+        to=live_of(release),
+        policy=policy.digest,
+        evidence=judged.evidence,
+        reason=reason,
+        overrides=judged.decision.overrides,
+    )
+    event, after = commit(desk, channel, state, change)
+    desk.registry.releases.keep_whole(release)
+    return Moved(event=event, before=state, after=after, decision=judged.decision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the rules say of one release on one channel, and the reports it rests on."""
+
+    decision: Decision
+    evidence: tuple[Digest, ...]
+
+
+def live_of(release: Release) -> Live:
+    """The release as a channel names it."""
+    return Live(number=release.number, release=release.digest, engine=release.content.engine)
+
+
+def judge(
+    desk: Desk,
+    release: Release,
+    channel: ChannelRef,
+    state: ChannelState,
+    *,
+    policy: ChannelPolicy,
+    wanted: Mapping[str, Wanted],
+    overrides: frozenset[str],
+) -> Judged:
+    """Ask every rule whether the release may go live on the channel that is in `state`.
+
+    Raises:
+        NotFound, IntegrityError: the engine's bytes are missing or damaged.
+    """
     engine = desk.registry.engines.check_engine(release.content.engine, Depth.UNCHANGED)
     upstream = None
     if policy.upstream is not None:
@@ -62,7 +106,7 @@ def promote(
         engine.records[0].built_by,
     )
     decision = decide_promotion(
-        candidate=Candidate(release=release, digest=live.release, built_by=built_by),
+        candidate=Candidate(release=release, digest=release.digest, built_by=built_by),
         state=state,
         upstream=upstream,
         policy=policy,
@@ -70,15 +114,6 @@ def promote(
         evidence=evidence,
         actor=desk.actor,
         now=desk.clock(),
-        overrides=accepted,
+        overrides=overrides,
     )
-    refuse(f"promotion of {release.name} to {channel.channel}", decision)
-    change = Promoted(
-        to=live,
-        policy=policy.digest,
-        evidence=tuple(sorted({e.report for e in evidence})),
-        reason=reason,
-        overrides=decision.overrides,
-    )
-    event, after = commit(desk, channel, state, change)
-    return Moved(event=event, before=state, after=after, decision=decision)
+    return Judged(decision=decision, evidence=tuple(sorted({e.report for e in evidence})))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.promote.moves import Moved, check_overrides, commit, refuse
+from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
 from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
 from engine_registry.errors import EngineCIError, NotFound
 from engine_registry.events import Live, RolledBack
@@ -47,7 +47,7 @@ def roll_back(
         ChannelMoved: somebody moved the channel first.
     """
     accepted = check_overrides(overrides, reason)
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=True)
     number = to if to is not None else _default_target(state)
     release = desk.registry.releases.release(ReleaseRef(channel.product, number))
     live = Live(number=number, release=release.digest, engine=release.content.engine)
@@ -62,6 +62,8 @@ def roll_back(
     _whole(desk, release, state)
     change = RolledBack(to=live, reason=reason, overrides=decision.overrides)
     event, after = commit(desk, channel, state, change)
+    if not any(entry.live == live for entry in state.history):
+        desk.registry.releases.keep_whole(release)  # beyond the window: it may be being collected
     return Moved(event=event, before=state, after=after, decision=decision)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.promote.moves import Moved, commit
+from engine_pipeline.promote.moves import Moved, commit, current
 from engine_registry.errors import InvalidInput
 from engine_registry.events import Approved, Frozen, Held, HoldLifted, Thawed
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def approve(desk: Desk, release: Release, channel: ChannelRef, *, reason: str | None) -> Moved:
     """Record one person's yes; saying it again while it stands changes nothing."""
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=False)
     mine = (release.digest, desk.actor.name)
     if any((a.release, a.actor.name) == mine for a in state.approvals):
         return Moved(event=None, before=state, after=state)
@@ -36,14 +36,14 @@ def freeze(desk: Desk, channel: ChannelRef, *, reason: str, until: datetime | No
             hint="give a time in the future, or leave --until out",
             reference="time-in-the-past",
         )
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=True)
     event, after = commit(desk, channel, state, Frozen(reason=reason, until=until))
     return Moved(event=event, before=state, after=after)
 
 
 def thaw(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """End a freeze; without one nothing changes."""
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=True)
     if state.freeze is None:
         return Moved(event=None, before=state, after=state)
     event, after = commit(desk, channel, state, Thawed(reason=reason))
@@ -52,14 +52,14 @@ def thaw(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
 
 def hold(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """Keep promotions off what is live; a new hold replaces the old one."""
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=True)
     event, after = commit(desk, channel, state, Held(reason=reason))
     return Moved(event=event, before=state, after=after)
 
 
 def lift_hold(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """End a hold; without one nothing changes."""
-    state = desk.registry.channels.state(channel)
+    state = current(desk, channel, insists=True)
     if state.hold is None:
         return Moved(event=None, before=state, after=state)
     event, after = commit(desk, channel, state, HoldLifted(reason=reason))
