@@ -7,11 +7,12 @@ TEST_VENV := .venv-test
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test lint types unit bench clean help
+.PHONY: demo test lint types unit nightly bench clean help
 
 help:
 	@echo "make demo    the whole flow, from spec to rollback, on SmolLM2-135M with llama.cpp on this CPU"
 	@echo "make test    lint, types and all tests"
+	@echo "make nightly the proofs that take long (an hour and more)"
 	@echo "make bench   the benchmarks behind the README's figures (minutes, needs 20 GB of disk)"
 	@echo "make clean   remove environments, the demo's registry and caches"
 
@@ -47,6 +48,9 @@ types: $(TEST_VENV)/ready
 
 unit: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
+
+nightly: $(TEST_VENV)/ready
+	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m nightly
 
 # BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
 bench: $(TEST_VENV)/ready

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from ruamel.yaml import YAML
 
 from engine_pipeline.cli.app import VERBS, app
 from engine_registry.errors import ExitCode
@@ -21,7 +23,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "golden_prompts").rglob("*.md")),
 ]
-# Written in place of a digest, a name or a number that the reader has to fill in.
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 HELP_BLOCK = re.compile(r"<!-- help: (enginectl[^>]*?) -->\n```text\n(.*?)```", re.DOTALL)
 
 
@@ -62,6 +64,18 @@ def check_command(line: str) -> None:
 def test_every_command_in_the_documents_parses(document):
     for line in commands_in(document.read_text()):
         check_command(line)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_every_command_in_the_workflows_parses(workflow):
+    text = workflow.read_text()
+    assert safe_yaml(text)["jobs"]
+    for line in re.findall(r"(?:^|[\s(])(enginectl [^)|;\n]*)", text):
+        check_command(line)
+
+
+def safe_yaml(text: str) -> dict[str, Any]:
+    return YAML(typ="safe").load(text)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
