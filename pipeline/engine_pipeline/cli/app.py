@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "freeze": ("Stop promotions to a channel; --lift ends it.", "Release"),
     "deploy": ("Make targets serve what is live on their channel.", "Release"),
     "status": ("What is live where.", "Look"),
+    "list": ("Engines in the registry, by product, precision, outcome, age.", "Look"),
     "history": ("The events of a channel.", "Look"),
     "whatwas": ("What was live on a channel at a time.", "Look"),
     "show": ("Everything known of an engine, a release, a channel or a report.", "Look"),
@@ -36,6 +37,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("Recompute every digest that can be reached.", "Care"),
     "export": ("Write an engine as an OCI image layout.", "Care"),
     "check": ("Would an engine load on this or another node, rule by rule.", "Look"),
+    "notify": ("Tell others what happened: signed webhooks, their log, a test call.", "Care"),
+    "mirror": ("Bring an MLflow server up to this registry.", "Care"),
     "doctor": ("What this machine can build and serve, and why not.", "Care"),
 }
 

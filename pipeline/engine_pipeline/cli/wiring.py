@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.targets.definition import Definition
     from engine_pipeline.targets.port import Target
+    from engine_pipeline.trust.ed25519 import SigningKey
+    from engine_pipeline.trust.standing import KnownKey, Signatures
+    from engine_registry.digest import Digest
+    from engine_registry.index import Index
     from engine_registry.record import Actor, Platform, Record
     from engine_registry.registry import Registry
 
@@ -67,7 +71,48 @@ class Shell:
         """Where channels are moved from."""
         from engine_pipeline.promote.moves import Desk
 
-        return Desk(registry=self.registry, actor=self.actor, clock=utc_now)
+        return Desk(
+            registry=self.registry,
+            actor=self.actor,
+            clock=utc_now,
+            signatures=self.signatures,
+        )
+
+    @cached_property
+    def keys(self) -> tuple[KnownKey, ...]:
+        """The keys of `trust:` in channels.yaml; empty, and no library loaded, if it has none."""
+        from engine_pipeline.trust.key_files import load_keys
+
+        return load_keys(self.policies.trust, self.channels_file.parent)
+
+    def signatures(self, engine: Digest) -> Signatures:
+        """Every signature attached to an engine, judged under the keys of channels.yaml."""
+        from engine_pipeline.trust.signatures import read_signatures
+
+        return read_signatures(self.registry, engine, self.keys)
+
+    @staticmethod
+    def signing_key(key_file: Path | None) -> SigningKey | None:
+        """The private key in a file; None without one."""
+        if key_file is None:
+            return None
+        from engine_pipeline.trust.ed25519 import read_signing_key
+
+        return read_signing_key(key_file)
+
+    @cached_property
+    def index(self) -> Index:
+        """The index of the registry, in the cache directory."""
+        from engine_pipeline.gates.report import CREATED, GATE, OUTCOME
+        from engine_registry.digest import Digest
+        from engine_registry.index import GateNames, Index
+        from engine_registry.manifest import REPORT_ARTIFACT
+
+        names = GateNames(
+            artifact_type=REPORT_ARTIFACT, gate=GATE, outcome=OUTCOME, created=CREATED
+        )
+        of = Digest.of(self.registry_url.encode()).short
+        return Index(self.registry, self.cache_dir / "index" / f"{of}.sqlite", names)
 
     @cached_property
     def policies(self) -> Policies:

@@ -1,0 +1,122 @@
+"""`enginectl list`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine_pipeline.cli.options import verb
+from engine_pipeline.cli.times import MOMENT
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import Page
+    from engine_pipeline.cli.wiring import Shell
+    from engine_registry.index_query import Found, IndexedEngine
+
+# Fewer engines are read before anybody wonders what takes so long.
+_SAY_FROM = 1000
+
+
+@verb("list")
+@click.argument("text", required=False, metavar="[TEXT]")
+@click.option("--product", metavar="MODEL/TARGET", help="Only of this product; * and ? match.")
+@click.option("--kind", metavar="KIND", help="Only of this engine kind.")
+@click.option("--precision", metavar="PRECISION", help="Only of this precision of the weights.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["passed", "failed", "errored", "inconclusive"]),
+    help="Only if the newest report of a gate says so.",
+)
+@click.option("--released/--unreleased", default=None, help="Only with, or without, a release.")
+@click.option("--since", type=MOMENT, help="Only built since, e.g. 2026-11-24 or -7d.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--rebuild", is_flag=True, help="Read the whole registry again first.")
+def command(
+    shell: Shell,
+    text: str | None,
+    product: str | None,
+    kind: str | None,
+    precision: str | None,
+    outcome: str | None,
+    released: bool | None,
+    since: datetime | None,
+    limit: int,
+    rebuild: bool,
+) -> Answer:
+    """Engines in the registry, newest build first.
+
+    TEXT is the start of an engine digest or build key, or a part of a spec's name. Answers come
+    from an index in the cache directory that is brought up to date first; it may be deleted.
+    """
+    from engine_pipeline.cli.answer import Answer
+    from engine_registry.index_query import EngineQuery
+
+    query = EngineQuery(
+        product=product,
+        kind=kind,
+        precision=precision,
+        outcome=outcome,
+        is_released=released,
+        built_since=since,
+        text=text,
+        limit=limit,
+    )
+    shell.index.refresh(rebuild=rebuild, on_read=lambda done, of: _say(shell, done, of))
+    found = shell.index.find(query)
+    document = {"total": found.total, "engines": [_document(engine) for engine in found.engines]}
+
+    def page(out: Page) -> None:
+        _draw(out, found, shell.registry_url)
+
+    return Answer(document=document, page=page)
+
+
+def _say(shell: Shell, done: int, of: int) -> None:
+    if of >= _SAY_FROM:
+        if done <= _SAY_FROM:
+            shell.progress.phase("index")
+        shell.progress.update(done, of, "engines")
+
+
+def _document(engine: IndexedEngine) -> dict[str, Any]:
+    return {
+        "engine": str(engine.digest),
+        "product": engine.product,
+        "kind": engine.kind,
+        "precision": engine.precision,
+        "spec": engine.spec,
+        "size_bytes": engine.size_bytes,
+        "built_at": engine.built_at.isoformat().replace("+00:00", "Z"),
+        "built_by": engine.built_by,
+        "releases": list(engine.releases),
+        "gates": dict(engine.gates),
+    }
+
+
+def _draw(out: Page, found: Found, registry_url: str) -> None:
+    from engine_pipeline.cli.render import size
+
+    if not found.engines:
+        out.line(f"no engine in {registry_url} fits")
+        return
+    out.table(
+        ("engine", "product", "precision", "size", "built", "releases", "gates"),
+        [
+            (
+                engine.digest.short,
+                engine.product,
+                engine.precision,
+                size(engine.size_bytes),
+                f"{engine.built_at:%Y-%m-%d %H:%M}Z",
+                ", ".join(map(str, engine.releases)) or "-",
+                ", ".join(f"{gate} {outcome}" for gate, outcome in engine.gates.items()) or "-",
+            )
+            for engine in found.engines
+        ],
+    )
+    if found.total > len(found.engines):
+        out.line(f"{len(found.engines)} of {found.total:,}; --limit shows more, options narrow it")

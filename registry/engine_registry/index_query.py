@@ -1,0 +1,137 @@
+"""Questions to the index, and their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from engine_registry.digest import Digest
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping
+
+_COLUMNS = "digest, product, kind, precision, spec, size_bytes, built_at, built_by"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineQuery:
+    """What to list; every part that is given has to hold.
+
+    Attributes:
+        product: `MODEL/TARGET`; `*` and `?` stand for anything.
+        kind: engine kind.
+        precision: of the weights.
+        outcome: the newest report of any gate says so (`passed`, `failed`, ...).
+        is_released: at least one release names the engine, or none does.
+        built_since: aware time.
+        text: the start of an engine digest or build key, or a part of the spec's name.
+        limit: at most so many, newest builds first.
+    """
+
+    product: str | None = None
+    kind: str | None = None
+    precision: str | None = None
+    outcome: str | None = None
+    is_released: bool | None = None
+    built_since: datetime | None = None
+    text: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedEngine:
+    """One engine as the index knows it: its newest build, releases and newest reports.
+
+    Attributes:
+        gates: gate → outcome of its newest report.
+    """
+
+    digest: Digest
+    product: str
+    kind: str
+    precision: str
+    spec: str
+    size_bytes: int
+    built_at: datetime
+    built_by: str
+    releases: tuple[int, ...]
+    gates: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A page of engines, and how many there are in all."""
+
+    engines: tuple[IndexedEngine, ...]
+    total: int
+
+
+def find_engines(connection: sqlite3.Connection, query: EngineQuery) -> Found:
+    """The engines that fit, as the index knows them."""
+    where, values = _conditions(query)
+    total = connection.execute(f"SELECT COUNT(*) FROM engines e {where}", values).fetchone()[0]
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM engines e {where} ORDER BY built_at DESC, digest LIMIT ?",
+        [*values, query.limit],
+    ).fetchall()
+    return Found(engines=tuple(_engine(connection, row) for row in rows), total=total)
+
+
+def _conditions(query: EngineQuery) -> tuple[str, list[Any]]:
+    """The WHERE clause and its values; every value is bound, none is written into the clause."""
+    parts: list[tuple[str, list[Any]]] = []
+    if query.product is not None:
+        parts.append(("e.product GLOB ?", [query.product.replace("[", "[[]")]))
+    if query.kind is not None:
+        parts.append(("e.kind = ?", [query.kind]))
+    if query.precision is not None:
+        parts.append(("e.precision = ?", [query.precision]))
+    if query.outcome is not None:
+        newest = "EXISTS (SELECT 1 FROM gates g WHERE g.engine = e.digest AND g.outcome = ?)"
+        parts.append((newest, [query.outcome]))
+    if query.is_released is not None:
+        released = "EXISTS (SELECT 1 FROM releases r WHERE r.engine = e.digest)"
+        parts.append((released if query.is_released else f"NOT {released}", []))
+    if query.built_since is not None:
+        parts.append(("e.built_at >= ?", [sortable(query.built_since)]))
+    if query.text is not None:
+        start = query.text if query.text.startswith("sha256:") else f"sha256:{query.text}"
+        end = start + "g"  # after every hex digit
+        parts.append(
+            (
+                "(e.digest BETWEEN ? AND ? OR instr(e.spec, ?) OR e.digest IN "
+                "(SELECT b.engine FROM builds b WHERE b.build_key BETWEEN ? AND ?))",
+                [start, end, query.text, start, end],
+            )
+        )
+    clause = " AND ".join(text for text, _ in parts)
+    return (f"WHERE {clause}" if parts else ""), [v for _, values in parts for v in values]
+
+
+def sortable(at: datetime) -> str:
+    """A time in a form whose order as text is the order in time."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _engine(connection: sqlite3.Connection, row: tuple[Any, ...]) -> IndexedEngine:
+    digest, product, kind, precision, spec, size_bytes, built_at, built_by = row
+    releases = connection.execute(
+        "SELECT number FROM releases WHERE engine = ? ORDER BY number", (digest,)
+    )
+    gates = connection.execute(
+        "SELECT gate, outcome FROM gates WHERE engine = ? ORDER BY gate", (digest,)
+    )
+    return IndexedEngine(
+        digest=Digest.parse(digest),
+        product=product,
+        kind=kind,
+        precision=precision,
+        spec=spec,
+        size_bytes=size_bytes,
+        built_at=datetime.strptime(built_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC),
+        built_by=built_by,
+        releases=tuple(number for (number,) in releases),
+        gates=dict(gates.fetchall()),
+    )
