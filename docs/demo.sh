@@ -18,7 +18,14 @@ product=smollm2-135m-instruct/cpu-x86-64-v3
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() {
-  printf '\n$ %s\n' "$(printf '%q ' "$@")"
+  local shown='' word
+  for word in "$@"; do
+    case $word in
+      *[!A-Za-z0-9_./:=,@+-]*) shown+=" \"$word\"" ;;
+      *) shown+=" $word" ;;
+    esac
+  done
+  printf '\n$%s\n' "$shown"
   "$@"
 }
 # One field of a JSON answer, for use in the next command.

@@ -49,6 +49,20 @@ class Page:
         """One plain line; never interpreted as markup."""
         sys.stdout.write(text + "\n")
 
+    def wrapped(self, text: str, indent: str) -> None:
+        """One long line, broken between words; what follows the first is indented deeper."""
+        import textwrap
+
+        lines = textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent + "   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.line("\n".join(lines))
+
     def verdict(self, word: str, text: str) -> None:
         """A line that begins with a coloured word."""
         if sys.stdout.isatty():
@@ -95,6 +109,11 @@ class Page:
 def colour(word: str, default: str = "default") -> str:
     """The colour of a known word."""
     return _COLOURS.get(word, default)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `3 files`, `1,200 files`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def when(moment: datetime | None) -> str:

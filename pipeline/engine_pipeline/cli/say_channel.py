@@ -71,7 +71,7 @@ def moved_answer(moved: Moved, did: str, unchanged: str) -> Answer:
         )
         for finding in decision.findings if decision else ():
             mark = "overridden" if finding.overridden else "ok"
-            out.line(f"    {mark} {finding.rule}: {finding.says}")
+            out.wrapped(f"{mark} {finding.rule}: {finding.says}", "    ")
 
     return Answer(document=document, page=page)
 

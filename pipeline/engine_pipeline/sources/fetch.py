@@ -45,7 +45,7 @@ def fetch(lock: BuildLock, part: str, base_dir: Path, output: Path, progress: Pr
     if not output.is_dir():
         raise NotFound(f"{output}: no such directory", hint="create it before fetching into it")
     open_source(locked.source, base_dir).fetch(locked, output, progress)
-    progress.note(f"{len(locked.files)} files, {locked.size_bytes} bytes, as locked")
+    progress.note(f"every file as locked: {len(locked.files):,}, {locked.size_bytes:,} bytes")
 
 
 def main() -> int:

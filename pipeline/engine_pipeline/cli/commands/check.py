@@ -54,7 +54,8 @@ def command(shell: Shell, engine: str, node: str) -> Answer:
         word = "failed" if broken else "ok"
         out.verdict(word, f"engine {digest.short} {'does not fit' if broken else 'fits'} {node}")
         for finding in findings:
-            out.line(f"  {'pass' if finding.holds else 'FAIL'} {finding.rule}: {finding.says}")
+            word = "pass" if finding.holds else "FAIL"
+            out.wrapped(f"{word} {finding.rule}: {finding.says}", "  ")
             if not finding.holds and finding.hint:
                 out.line(f"       next: {finding.hint}")
 

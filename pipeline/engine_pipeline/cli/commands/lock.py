@@ -74,6 +74,7 @@ def _lock(shell: Shell, path: Path) -> dict[str, Any]:
 
 
 def _row(place: Path, lock: Any, moved: tuple[Moved, ...], *, current: bool) -> dict[str, Any]:
+    from engine_pipeline.cli.render import counted
     from engine_pipeline.spec.lock import build_key
 
     source = lock.source
@@ -81,7 +82,7 @@ def _row(place: Path, lock: Any, moved: tuple[Moved, ...], *, current: bool) -> 
         "lock": str(place),
         "current": current,
         "build_key": str(build_key(lock, {})),
-        "pins": f"{source.source} at {source.revision}, {len(source.files)} files; "
+        "pins": f"{source.source} at {source.revision}, {counted(len(source.files), 'file')}; "
         + ", ".join(f"{name} {version}" for name, version in sorted(lock.tools.items())),
         "moved": [str(item) for item in moved],
     }
