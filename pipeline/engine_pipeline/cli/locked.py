@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.spec.compare import Moved
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
+    from engine_registry.record import Record
 
 
 def checked_spec(shell: Shell, path: Path) -> BuildSpec:
@@ -68,3 +68,30 @@ def resolve_spec(shell: Shell, path: Path) -> BuildLock:
         images=shell.images(spec),
         progress=shell.progress,
     )
+
+
+def lock_named(shell: Shell, text: str) -> tuple[BuildLock, dict[str, str] | None]:
+    """The lock that a path, a build key or the name of an engine means, and the engine's host."""
+    from engine_pipeline.cli.lookup import latest_record
+    from engine_pipeline.spec.lock_file import read_lock
+    from engine_registry.digest import Digest
+
+    path = Path(text)
+    if path.suffix == ".json":
+        return read_lock(path), None
+    if path.suffix in {".yaml", ".yml"}:
+        return locked_spec(shell, path)[0], None
+    registry = shell.registry
+    if text.startswith("sha256:") and len(text) == len("sha256:") + 64:
+        stored = registry.engines.find_by_key(Digest.parse(text))
+        if stored is not None:
+            key = Digest.parse(text)
+            return _built(shell, next(r for r in stored.records if r.build_key == key))
+    return _built(shell, latest_record(registry.engines.records(registry.resolve_engine(text))))
+
+
+def _built(shell: Shell, record: Record) -> tuple[BuildLock, dict[str, str]]:
+    from engine_pipeline.build.host import host_of
+    from engine_pipeline.promote.release import lock_of
+
+    return lock_of(shell.registry, record), host_of(record.platform)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
-    from engine_pipeline.spec.lock import BuildLock
 
 
 @verb("explain")
@@ -29,10 +28,11 @@ def command(shell: Shell, one: str, other: str | None) -> Answer:
 
 def _inputs(shell: Shell, one: str) -> Answer:
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.locked import lock_named
     from engine_pipeline.spec.lock import build_inputs, build_key
 
-    lock = _lock(shell, one)
-    key, inputs = build_key(lock, {}), build_inputs(lock, {})
+    lock, host = lock_named(shell, one)
+    key, inputs = build_key(lock, host or {}), build_inputs(lock, host or {})
     document = {"build_key": str(key), "inputs": inputs}
 
     def page(out: Page) -> None:
@@ -46,12 +46,16 @@ def _inputs(shell: Shell, one: str) -> Answer:
 
 def _difference(shell: Shell, one: str, other: str) -> Answer:
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.spec.compare import diff_locks
+    from engine_pipeline.cli.locked import lock_named
+    from engine_pipeline.spec.compare import diff_hosts, diff_locks
     from engine_pipeline.spec.lock import build_key
 
-    left, right = _lock(shell, one), _lock(shell, other)
-    keys = [build_key(lock, {}) for lock in (left, right)]
-    moved = diff_locks(left, right)
+    (left, built), (right, also_built) = lock_named(shell, one), lock_named(shell, other)
+    # What nobody has built yet would be built on the other's machine.
+    hosts = [built if built is not None else also_built or {}]
+    hosts.append(also_built if also_built is not None else hosts[0])
+    keys = [build_key(lock, host) for lock, host in zip((left, right), hosts, strict=True)]
+    moved = (*diff_hosts(*hosts), *diff_locks(left, right))
     document = {
         "build_keys": [str(key) for key in keys],
         "same_key": keys[0] == keys[1],
@@ -76,26 +80,3 @@ def _difference(shell: Shell, one: str, other: str) -> Answer:
 
 def _word(value: object) -> str:
     return "-" if value is None else str(value)
-
-
-def _lock(shell: Shell, text: str) -> BuildLock:
-    """The lock that a path, a build key or the name of an engine means."""
-    from engine_pipeline.cli.lookup import latest_record
-    from engine_pipeline.promote.release import lock_of
-    from engine_pipeline.spec.lock_file import read_lock
-    from engine_registry.digest import Digest
-
-    path = Path(text)
-    if path.suffix == ".json":
-        return read_lock(path)
-    if path.suffix in {".yaml", ".yml"}:
-        from engine_pipeline.cli.locked import locked_spec
-
-        return locked_spec(shell, path)[0]
-    registry = shell.registry
-    if text.startswith("sha256:") and len(text) == len("sha256:") + 64:
-        stored = registry.engines.find_by_key(Digest.parse(text))
-        if stored is not None:
-            key = Digest.parse(text)
-            return lock_of(registry, next(r for r in stored.records if r.build_key == key))
-    return lock_of(registry, latest_record(registry.engines.records(registry.resolve_engine(text))))

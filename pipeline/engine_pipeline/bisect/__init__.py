@@ -1,0 +1,1 @@
+"""Which input broke it: builds and gates between a good lock and a bad one."""

@@ -1,0 +1,201 @@
+"""`enginectl bisect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine_pipeline.cli.options import verb
+
+if TYPE_CHECKING:
+    from engine_pipeline.bisect.bisect import Bisection, Try
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import Page
+    from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.gates.report import Report
+    from engine_pipeline.spec.lock import BuildLock
+    from engine_registry.digest import Digest
+
+
+@verb("bisect")
+@click.argument("good")
+@click.argument("bad")
+@click.option("--gate", "gate", metavar="NAME", help="Gate to judge by [default: the product's].")
+@click.option("--case", metavar="ID", help="Good means that this golden case passes.")
+@click.option("--bar", metavar="NAME", help="Good means that this line of the report passes.")
+@click.option("--plan", "plans", is_flag=True, help="Only name the inputs that would be tried.")
+@click.option(
+    "--runner",
+    type=click.Choice(["docker", "local"]),
+    default="docker",
+    show_default=True,
+    help="Where steps with an image run: in it, or with the tools on PATH.",
+)
+def command(
+    shell: Shell,
+    good: str,
+    bad: str,
+    gate: str | None,
+    case: str | None,
+    bar: str | None,
+    plans: bool,
+    runner: str,
+) -> Answer:
+    """Name the input that made a GOOD engine BAD, by building and judging what lies between.
+
+    Each end is a spec, a lock file, a build key or an engine. Engines and reports that exist are
+    used; run again after an interruption, it goes on where it was. N inputs take about log2(N)
+    builds and one more.
+    """
+    from engine_pipeline.bisect.bisect import Criterion, bisect
+    from engine_pipeline.bisect.inputs import changes_between
+
+    if case is not None and bar is not None:
+        raise click.UsageError("--case and --bar exclude each other")
+    one, other = _lock(shell, good), _lock(shell, bad)
+    if plans:
+        return _planned(changes_between(one, other))
+    found = bisect(
+        one,
+        other,
+        Criterion(case=case, bar=bar),
+        judge=lambda lock: _judge(shell, lock, gate, runner),
+        say=lambda done: shell.progress.note(_line(done)),
+    )
+    shell.close()
+    return _answer(found)
+
+
+def _lock(shell: Shell, text: str) -> BuildLock:
+    """The lock that is meant, with the place of its files made independent of where it lies."""
+    from engine_pipeline.cli.locked import lock_named
+
+    lock, _ = lock_named(shell, text)
+    base = Path(text).absolute().parent if Path(text).exists() else None
+    if base is None:
+        return lock
+    plain = lock.model_dump(mode="json")
+    for place in (plain["source"], plain["calibration"], plain["spec"]["model"]):
+        source = place["source"] if place else ""
+        if source.startswith("file://") and not source.startswith("file:///"):
+            place["source"] = f"file://{base / source.removeprefix('file://')}"
+    return type(lock).model_validate(plain)
+
+
+def _judge(shell: Shell, lock: BuildLock, gate: str | None, runner: str) -> tuple[Digest, Report]:
+    from engine_pipeline.build.build import build
+    from engine_pipeline.cli.judging import judge
+    from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_runs import StepLimits, runner_for
+    from engine_pipeline.spec.hardware import refuse_impossible
+    from engine_pipeline.spec.lock_file import lock_text
+
+    refuse_impossible(lock.spec)
+    place = shell.cache_dir / "bisect" / f"{lock.digest.hex}.lock.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(lock_text(lock))
+    built = build(
+        lock,
+        place.read_bytes(),
+        lock_path=place,
+        registry=shell.registry,
+        runner=runner_for(lock, runner, StepLimits()),
+        cache=shell.step_cache,
+        backend=shell.backend(lock.spec.backend.kind),
+        machine=shell.machine,
+        progress=shell.progress,
+        actor=shell.actor,
+        clock=utc_now,
+    )
+    record = next(
+        record
+        for record in shell.registry.engines.records(built.engine)
+        if record.build_key == built.build_key
+    )
+    name = gate or shell.gates_for(record)[0]
+    report, _, _ = judge(shell, record, name, again=False, key=None)
+    return built.engine, report
+
+
+def _planned(changes: Any) -> Answer:
+    from engine_pipeline.bisect.search import most_tries
+    from engine_pipeline.cli.answer import Answer
+
+    most = most_tries(len(changes)) if changes else 0
+    document = {
+        "changes": [{"name": c.name, "says": c.says} for c in changes],
+        "most_builds": most,
+    }
+
+    def page(out: Page) -> None:
+        from engine_pipeline.cli.render import counted
+
+        if not changes:
+            out.line("no input of the engine differs")
+            return
+        out.table(("input", "good → bad"), [(c.name, c.says) for c in changes])
+        out.line(f"{counted(len(changes), 'input')} to try, at most {counted(most, 'build')}")
+
+    return Answer(document=document, page=page)
+
+
+def _answer(found: Bisection) -> Answer:
+    from engine_pipeline.cli.answer import Answer
+
+    document = {
+        "suspects": list(found.blame.suspects),
+        "before": list(found.blame.before),
+        "alone": str(found.blame.alone),
+        "changes": [{"name": c.name, "says": c.says} for c in found.changes],
+        "tries": [
+            {
+                "changes": list(t.changes),
+                "verdict": str(t.verdict),
+                "engine": str(t.engine) if t.engine else None,
+                "why": t.why,
+            }
+            for t in found.tries
+        ],
+        "left_out": list(found.left_out),
+    }
+
+    def page(out: Page) -> None:
+        _draw(out, found)
+
+    return Answer(document=document, page=page)
+
+
+def _draw(out: Page, found: Bisection) -> None:
+    from engine_pipeline.bisect.search import Alone
+
+    suspects = found.blame.suspects
+    says = {change.name: change.says for change in found.changes}
+    if len(suspects) == 1:
+        out.verdict("found", f"{suspects[0]} is to blame: {says[suspects[0]]}")
+    else:
+        out.verdict("found", f"one of {', '.join(suspects)} is to blame; between them nothing")
+        out.line("could be judged, as the table says")
+    match found.blame.alone:
+        case Alone.YES:
+            out.line("  it is bad by itself")
+        case Alone.NO:
+            out.line(f"  by itself it is good: it takes one of {', '.join(found.blame.before)} too")
+        case Alone.UNKNOWN:
+            out.line("  whether it is bad by itself is not known")
+    for change in found.changes:
+        out.wrapped(f"{change.name}: {change.says}", "  ")
+    out.table(("bad inputs in place", "verdict", "engine", "why"), [_row(t) for t in found.tries])
+    if found.left_out:
+        out.line(f"not tried, no input of an engine: {', '.join(found.left_out)}")
+
+
+def _row(done: Try) -> tuple[str, str, str, str]:
+    engine = done.engine.short if done.engine else "-"
+    return ", ".join(done.changes) or "none", str(done.verdict), engine, done.why
+
+
+def _line(done: Try) -> str:
+    with_ = ", ".join(done.changes) or "nothing changed"
+    return f"{done.verdict}: {with_}: {done.why}"

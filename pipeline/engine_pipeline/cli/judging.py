@@ -1,0 +1,62 @@
+"""From a recorded engine to its report: shared by the commands that judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.gates.report import Report
+    from engine_pipeline.trust.ed25519 import SigningKey
+    from engine_registry.digest import Digest
+    from engine_registry.record import Record
+
+
+def judge(
+    shell: Shell, record: Record, name: str, *, again: bool, key: SigningKey | None
+) -> tuple[Report, Digest, bool]:
+    """The report of one gate, its digest, and whether it was there already."""
+    from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_runs import place_for
+    from engine_pipeline.gates.run import run_gate
+    from engine_pipeline.promote.evidence import deciding_report
+    from engine_pipeline.promote.release import lock_of, runtime_config
+    from engine_pipeline.trust.signatures import sign_report
+
+    policy = shell.policies.gate(name)
+    suite = shell.suite(policy.suite)
+    device = shell.device(record)
+    shell.registry.engines.check_engine(record.engine)
+    if not again:
+        known = deciding_report(
+            shell.registry, record.engine, name, policy.digest, suite.digest, device
+        )
+        if known is not None and _may_be_reused(shell, record.engine, known[1], key):
+            shell.progress.note(f"{name}: reused report {known[1].short}; --again judges anew")
+            return *known, True
+    lock = lock_of(shell.registry, record)
+    report, attached = run_gate(
+        registry=shell.registry,
+        engine=record.engine,
+        gate=name,
+        policy=policy,
+        suite=suite,
+        backend=shell.backend(record.kind),
+        runtime_config=runtime_config(lock),
+        device=device,
+        progress=shell.progress,
+        clock=utc_now,
+        workdir=shell.cache_dir / "gates",
+        place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
+    )
+    if key is not None:
+        sign_report(shell.registry, record.engine, attached, key)
+    return report, attached, False
+
+
+def _may_be_reused(shell: Shell, engine: Digest, report: Digest, key: SigningKey | None) -> bool:
+    """Whether a report can stand for a run of the gate: who signs has judged."""
+    from engine_pipeline.trust.policy import Role
+    from engine_pipeline.trust.signatures import is_signed_with
+
+    return key is None or is_signed_with(shell.registry, engine, Role.GATE, report, key.public)
