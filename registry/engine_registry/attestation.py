@@ -1,4 +1,6 @@
-"""Provenance of a build as an in-toto Statement v1 with an SLSA v1 predicate, unsigned. Pure.
+"""Statements as in-toto Statement v1, and provenance of a build as one with an SLSA v1 predicate.
+
+Pure, and unsigned: a signature is an envelope (`dsse`) around the same bytes.
 
 Sources: in-toto attestation spec v1 (Statement); slsa.dev/spec/v1.0/provenance. Unknown fields of
 the predicate are allowed by its rules; what a verifier must know goes into `externalParameters`.
@@ -10,13 +12,12 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
-from engine_registry.errors import IntegrityError
+from engine_registry.errors import IntegrityError, InvalidInput
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from engine_registry.digest import Digest
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -70,36 +71,95 @@ def provenance_statement(engine: Digest, name: str, build: BuildStatement) -> by
         name: what the subject is called, e.g. `smollm2-135m-instruct/cpu-x86-64-v3`.
         build: what is said of it.
     """
+    return statement_bytes(
+        name,
+        engine,
+        PREDICATE,
+        {
+            "buildDefinition": {
+                "buildType": build.build_type,
+                "externalParameters": build.external_parameters,
+                "internalParameters": build.internal_parameters,
+                "resolvedDependencies": [
+                    {"uri": material.uri, "digest": material.digests}
+                    for material in build.materials
+                ],
+            },
+            "runDetails": {
+                "builder": {"id": build.builder_id, "version": build.builder_versions},
+                "metadata": {
+                    "invocationId": build.invocation_id,
+                    "startedOn": _rfc3339(build.started_at),
+                    "finishedOn": _rfc3339(build.finished_at),
+                },
+                "byproducts": [
+                    {"name": title, "digest": {"sha256": digest.hex}}
+                    for title, digest in sorted(build.byproducts.items())
+                ],
+            },
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What somebody says of one thing.
+
+    Attributes:
+        name: what the thing is called.
+        subject: its digest, which alone says what it is.
+        predicate_type: URI that gives the predicate its meaning.
+    """
+
+    name: str
+    subject: Digest
+    predicate_type: str
+    predicate: dict[str, Any]
+
+
+def statement_bytes(
+    name: str, subject: Digest, predicate_type: str, predicate: dict[str, Any]
+) -> bytes:
+    """An in-toto Statement v1 about one subject, as canonical JSON."""
     return canonical_json(
         {
             "_type": STATEMENT,
-            "subject": [{"name": name, "digest": {"sha256": engine.hex}}],
-            "predicateType": PREDICATE,
-            "predicate": {
-                "buildDefinition": {
-                    "buildType": build.build_type,
-                    "externalParameters": build.external_parameters,
-                    "internalParameters": build.internal_parameters,
-                    "resolvedDependencies": [
-                        {"uri": material.uri, "digest": material.digests}
-                        for material in build.materials
-                    ],
-                },
-                "runDetails": {
-                    "builder": {"id": build.builder_id, "version": build.builder_versions},
-                    "metadata": {
-                        "invocationId": build.invocation_id,
-                        "startedOn": _rfc3339(build.started_at),
-                        "finishedOn": _rfc3339(build.finished_at),
-                    },
-                    "byproducts": [
-                        {"name": title, "digest": {"sha256": digest.hex}}
-                        for title, digest in sorted(build.byproducts.items())
-                    ],
-                },
-            },
+            "subject": [{"name": name, "digest": {"sha256": subject.hex}}],
+            "predicateType": predicate_type,
+            "predicate": predicate,
         }
     )
+
+
+def parse_statement(data: bytes) -> Statement:
+    """A statement about exactly one subject with a SHA-256 digest, of any predicate type.
+
+    Raises:
+        IntegrityError: `statement-unreadable`.
+    """
+    try:
+        statement = json.loads(data)
+        (subject,) = statement["subject"]
+        found = Statement(
+            name=str(subject.get("name", ""))[:400],
+            subject=Digest(subject["digest"]["sha256"]),
+            predicate_type=statement["predicateType"],
+            predicate=statement["predicate"],
+        )
+        kind = statement["_type"]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        InvalidInput,
+    ) as error:
+        raise _no_statement(f"{type(error).__name__}: {str(error)[:120]}") from error
+    fits = isinstance(found.predicate_type, str) and isinstance(found.predicate, dict)
+    if kind != STATEMENT or not fits:
+        raise _no_statement(f"type {str(kind)[:80]!r}, want {STATEMENT!r} with a predicate")
+    return found
 
 
 def read_statement(data: bytes, engine: Digest) -> dict[str, Any]:
@@ -124,6 +184,14 @@ def read_statement(data: bytes, engine: Digest) -> dict[str, Any]:
 
 def _rfc3339(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
+
+
+def _no_statement(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"in-toto statement: {what}",
+        hint="sign again: `enginectl sign`",
+        reference="statement-unreadable",
+    )
 
 
 def _unusable(engine: Digest, what: str) -> IntegrityError:

@@ -56,6 +56,8 @@ class EngineDraft:
         provenance: gives the provenance document once the engine's digest is known.
         lock: the build lock, as committed beside the spec.
         attachments: what else is attached before the record is written.
+        attestations: what somebody says of this build, given its provenance document; attached also
+            to an engine that is recorded already.
     """
 
     files: Mapping[str, EngineFile]
@@ -66,6 +68,7 @@ class EngineDraft:
     provenance: Callable[[Digest], bytes]
     lock: bytes
     attachments: tuple[Attachment, ...] = field(default=())
+    attestations: Callable[[bytes], tuple[Attachment, ...]] = lambda _: ()
 
 
 def record_of(draft: EngineDraft, engine: Digest, size_bytes: int) -> Record:

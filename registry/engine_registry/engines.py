@@ -266,14 +266,16 @@ class Engines:
         engine = self._blobs.add_bytes(data).digest
         key = draft.facts.build_key
         is_recorded = self._documents.exists(layout.record(engine, key))
+        provenance = draft.provenance(engine)
+        attachments = draft.attestations(provenance)
         if attach_again or not is_recorded:
-            provenance = draft.provenance(engine)
-            for attachment in (
+            attachments += (
                 Attachment.of_json(PROVENANCE_ARTIFACT, "provenance.json", provenance),
                 Attachment.of_json(LOCK_ARTIFACT, "build.lock.json", draft.lock),
                 *draft.attachments,
-            ):
-                self._attachments.put(_descriptor(engine, len(data)), attachment)
+            )
+        for attachment in attachments:
+            self._attachments.put(_descriptor(engine, len(data)), attachment)
         if not is_recorded:
             self._touches.note(engine, Act.RECORDED)
             # The same bytes built twice from the same inputs at the same time: the first stays.

@@ -6,6 +6,7 @@ A command function takes the `Shell` first and returns an `Answer`.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -85,3 +86,15 @@ def reason(*, required: bool) -> Callable[[F], F]:
     return click.option(
         "--reason", metavar="TEXT", required=required, help="Why; recorded in the event log."
     )
+
+
+def signing(function: F) -> F:
+    """`--sign KEYFILE`, as `key_file`."""
+    return click.option(
+        "--sign",
+        "key_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="KEYFILE",
+        envvar="ENGINECTL_SIGNING_KEY",
+        help="Sign what is made with this private key [env: ENGINECTL_SIGNING_KEY].",
+    )(function)

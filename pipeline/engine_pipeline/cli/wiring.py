@@ -64,7 +64,7 @@ class Shell:
         """Who runs this process."""
         from engine_pipeline.actor import actor_from
 
-        return actor_from(os.environ)
+        return actor_from(os.environ, utc_now())
 
     @cached_property
     def desk(self) -> Desk:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from engine_pipeline.gates.outcome import Outcome
@@ -62,6 +63,20 @@ class Wanted:
 
     policy: Digest
     suite: Digest
+
+
+def fitting_evidence(gate: str, wanted: Wanted, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The reports of a gate that were judged under what is wanted today."""
+    want = (gate, wanted.policy, wanted.suite)
+    return [e for e in evidence if (e.gate, e.policy, e.suite) == want]
+
+
+def deciding_reports(
+    gates: Sequence[str], wanted: Mapping[str, Wanted], evidence: Sequence[Evidence]
+) -> dict[str, Digest]:
+    """Gate → its latest fitting report; a gate that has none is left out."""
+    fitting = {name: fitting_evidence(name, wanted[name], evidence) for name in gates}
+    return {name: max(found, key=lambda e: e.at).report for name, found in fitting.items() if found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from engine_pipeline.trust.standing import NOT_LOOKED_FOR
 from engine_registry.errors import (
+    Conflict,
     CouldNotJudge,
     EngineCIError,
     ExitCode,
     Incompatible,
+    IntegrityError,
     InvalidInput,
     JudgedAndRefused,
     RefusedByPolicy,
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from engine_pipeline.promote.findings import Decision, Finding
+    from engine_pipeline.promote.findings import Decision
+    from engine_pipeline.trust.standing import Signatures
+    from engine_registry.digest import Digest
     from engine_registry.events import Change, ChannelState, Event
     from engine_registry.record import Actor
     from engine_registry.refs import ChannelRef
@@ -31,15 +36,23 @@ if TYPE_CHECKING:
 
 # A set is prepared and decided within seconds; whoever takes longer has died.
 SET_TIMEOUT = timedelta(minutes=5)
+# How often an act that insists is decided anew because sets come and go under it.
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Where a channel is moved from: registry, actor and clock."""
+    """Where a channel is moved from: registry, actor and clock.
+
+    Attributes:
+        signatures: what is attached to an engine and whose keys count; asked only for promotions to
+            a channel whose policy wants something signed.
+    """
 
     registry: Registry
     actor: Actor
     clock: Callable[[], datetime]
+    signatures: Callable[[Digest], Signatures] = lambda _: NOT_LOOKED_FOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +106,30 @@ def current(desk: Desk, ref: ChannelRef, *, insists: bool) -> ChannelState:
     return settle(desk.registry.channels, desk.registry.sets, ref)
 
 
+def insist(desk: Desk, ref: ChannelRef, act: Callable[[ChannelState], Moved]) -> Moved:
+    """Do what no set may delay: withdraw one that is pending, then act on the channel's state.
+
+    A set that comes or goes between the look and the commit changes nothing that `act` decides on,
+    so it is decided again; any other move in between is the caller's to hear of.
+
+    Raises:
+        ChannelMoved: somebody else moved the channel first.
+    """
+    for _ in range(_TRIES):
+        state = current(desk, ref, insists=True)
+        try:
+            return act(state)
+        except Conflict:
+            if _without_sets(desk.registry.channels.recorded_state(ref)) != _without_sets(state):
+                raise
+    return act(current(desk, ref, insists=True))
+
+
+def _without_sets(state: ChannelState) -> ChannelState:
+    bare = {"number": 0, "last": None, "last_at": None, "pending": None}
+    return state.model_copy(update=bare)
+
+
 def commit(
     desk: Desk, ref: ChannelRef, state: ChannelState, change: Change
 ) -> tuple[Event, ChannelState]:
@@ -113,6 +150,7 @@ _ERRORS: dict[ExitCode, type[EngineCIError]] = {
     ExitCode.COULD_NOT_JUDGE: CouldNotJudge,
     ExitCode.POLICY: RefusedByPolicy,
     ExitCode.INCOMPATIBLE: Incompatible,
+    ExitCode.INTEGRITY: IntegrityError,
 }
 
 
@@ -125,12 +163,7 @@ def refuse(act: str, decision: Decision) -> None:
     message = f"{act} refused: {first.says}"
     if rest:
         message += "; also: " + "; ".join(rest)
-    raise error_of(first)(message, hint=first.hint, reference=f"rule-{first.rule}")
-
-
-def error_of(broken: Finding) -> type[EngineCIError]:
-    """The kind of error that a broken rule is."""
-    return _ERRORS[broken.exit_code]
+    raise _ERRORS[first.exit_code](message, hint=first.hint, reference=f"rule-{first.rule}")
 
 
 def check_overrides(names: tuple[str, ...], reason: str | None) -> frozenset[str]:

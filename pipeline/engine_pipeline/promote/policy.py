@@ -14,6 +14,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.promote.duration import read_duration, say_duration
+from engine_pipeline.promote.window import Window
+from engine_pipeline.trust.policy import Role, TrustedKey
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput, NotFound
@@ -38,6 +40,8 @@ class ChannelPolicy(Value):
         soak: how long it must have been live there.
         evidence_max_age: how old a passed report may be.
         approvals: how many people must approve; neither who built it nor who promotes it counts.
+        signed: build, gate, release: what must be signed by a key that `trust:` lets sign it.
+        windows: when promotions may happen; none means at any time. Rollbacks always may.
     """
 
     gates: Annotated[tuple[Slug, ...], Field(min_length=1)]
@@ -45,6 +49,8 @@ class ChannelPolicy(Value):
     soak: Duration = timedelta(0)
     evidence_max_age: Duration = timedelta(days=30)
     approvals: Annotated[int, Field(ge=0, le=20)] = 0
+    signed: tuple[Role, ...] = ()
+    windows: tuple[Window, ...] = ()
 
     @model_validator(mode="after")
     def _soaks_somewhere(self) -> Self:
@@ -84,9 +90,14 @@ class ProductPolicy(Value):
 
 
 class Policies(Value):
-    """The whole of `channels.yaml`."""
+    """The whole of `channels.yaml`.
+
+    Attributes:
+        trust: whose signatures count, and for what.
+    """
 
     schema_version: Literal[1]
+    trust: tuple[TrustedKey, ...] = ()
     gates: Annotated[dict[Slug, GatePolicy], Field(min_length=1)]
     policies: Annotated[tuple[ProductPolicy, ...], Field(min_length=1)]
 
@@ -98,6 +109,22 @@ class Policies(Value):
                 if unknown:
                     there = ", ".join(self.gates)
                     msg = f"channel {name}: no gate {', '.join(unknown)}; there are {there}"
+                    raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_may_sign(self) -> Self:
+        names = [key.name for key in self.trust]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"trust: {', '.join(twice)} is named twice"
+            raise ValueError(msg)
+        may = {role for key in self.trust for role in key.may_sign}
+        for policy in self.policies:
+            for name, channel in policy.channels.items():
+                nobody = sorted(set(channel.signed) - may)
+                if nobody:
+                    msg = f"channel {name}: signed {', '.join(nobody)}, but no key may sign it"
                     raise ValueError(msg)
         return self
 

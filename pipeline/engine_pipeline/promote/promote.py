@@ -9,6 +9,8 @@ from engine_pipeline.promote.evidence import read_evidence
 from engine_pipeline.promote.findings import Candidate
 from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
 from engine_pipeline.promote.rules import decide_promotion
+from engine_pipeline.trust.rules import good_signatures
+from engine_pipeline.trust.standing import NOT_LOOKED_FOR
 from engine_registry.events import Live, Promoted
 from engine_registry.refs import ChannelRef
 from engine_registry.store import Depth
@@ -70,7 +72,7 @@ def promote(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the rules say of one release on one channel, and the reports it rests on."""
+    """What the rules say of a release on a channel, and the reports and signatures behind it."""
 
     decision: Decision
     evidence: tuple[Digest, ...]
@@ -105,6 +107,7 @@ def judge(
         (r.built_by for r in engine.records if r.digest == release.content.record),
         engine.records[0].built_by,
     )
+    signatures = desk.signatures(engine.digest) if policy.signed else NOT_LOOKED_FOR
     decision = decide_promotion(
         candidate=Candidate(release=release, digest=release.digest, built_by=built_by),
         state=state,
@@ -115,5 +118,8 @@ def judge(
         actor=desk.actor,
         now=desk.clock(),
         overrides=overrides,
+        signatures=signatures,
     )
-    return Judged(decision=decision, evidence=tuple(sorted({e.report for e in evidence})))
+    reports = tuple(e.report for e in evidence)
+    envelopes = good_signatures(policy.signed, release, reports, signatures)
+    return Judged(decision=decision, evidence=tuple(sorted({*reports, *envelopes})))

@@ -10,7 +10,9 @@ a refusal lists everything that is missing at once, not one thing per attempt.
     4 fit      built for this target       4 fit       built for this target
     5 upstream live there, long enough
     6 gates    latest report passed, fresh
-    7 approvals
+    7 window   now is within one
+    8 signed   build, reports, release
+    9 approvals
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.promote.duration import say_duration
-from engine_pipeline.promote.findings import OVERRIDABLE, Decision, Finding
+from engine_pipeline.promote.findings import (
+    OVERRIDABLE,
+    Decision,
+    Finding,
+    deciding_reports,
+    fitting_evidence,
+)
+from engine_pipeline.promote.window import window_finding
+from engine_pipeline.trust.rules import signed_findings
+from engine_pipeline.trust.standing import NOT_LOOKED_FOR
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 
     from engine_pipeline.promote.findings import Candidate, Evidence, Wanted
     from engine_pipeline.promote.policy import ChannelPolicy
+    from engine_pipeline.trust.standing import Signatures
     from engine_registry.events import ChannelState, WasLive
     from engine_registry.record import Actor, Platform
 
@@ -44,6 +56,7 @@ def decide_promotion(
     actor: Actor,
     now: datetime,
     overrides: frozenset[str] = frozenset(),
+    signatures: Signatures = NOT_LOOKED_FOR,
 ) -> Decision:
     """May `candidate` go live on the channel that is in `state`?
 
@@ -57,6 +70,7 @@ def decide_promotion(
         actor: who promotes.
         now: aware UTC.
         overrides: names of rules in OVERRIDABLE whose refusal is accepted.
+        signatures: everything attached to the engine, judged; needed if the policy wants any.
     """
     findings = [
         _freeze(state, now),
@@ -70,6 +84,10 @@ def decide_promotion(
         _gate(name, wanted[name], evidence, policy.evidence_max_age, candidate, now)
         for name in policy.gates
     ]
+    if policy.windows:
+        findings.append(window_finding(state.channel, policy.windows, now))
+    reports = deciding_reports(policy.gates, wanted, evidence)
+    findings += signed_findings(policy.signed, candidate.release, reports, signatures)
     findings.append(_approvals(candidate, state, policy, actor))
     return Decision(findings=_accept(findings, overrides))
 
@@ -227,7 +245,7 @@ def _gate(
     engine = candidate.release.content.engine
     command = f"`enginectl gate {candidate.release.name} --gate {name}`"
     same = [e for e in evidence if e.gate == name]
-    fitting = [e for e in same if e.policy == wanted.policy and e.suite == wanted.suite]
+    fitting = fitting_evidence(name, wanted, evidence)
     if not fitting:
         why = "only under an older policy or suite" if same else "by no report"
         return Finding(

@@ -129,6 +129,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Project:
     monkeypatch.setenv("ENGINECTL_REGISTRY", f"file://{tmp_path}/engines")
     monkeypatch.setenv("ENGINECTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("ENGINECTL_ACTOR", "promoter")
-    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "ENGINECTL_CHANNELS"):
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "ENGINECTL_CHANNELS", "ENGINECTL_SIGNING_KEY"):
         monkeypatch.delenv(name, raising=False)
     return Project(tmp_path, capsys)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine_pipeline.cli.options import verb
+from engine_pipeline.cli.options import signing, verb
 
 if TYPE_CHECKING:
     from engine_pipeline.build.build import BuildResult, StepOutcome
@@ -25,31 +25,69 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where steps with an image run: in it, or with the tools on PATH.",
 )
-def command(shell: Shell, spec: Path, runner: str) -> Answer:
+@click.option(
+    "--stall-timeout",
+    "stall_timeout_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Longest silence of a step before it is stopped [default: 1800].",
+)
+@click.option(
+    "--step-timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Longest run of a step before it is stopped [default: 86400].",
+)
+@click.option(
+    "--memory",
+    "memory_gib",
+    type=click.FloatRange(min=0.01),
+    metavar="GIB",
+    help="Most memory of a step's container [default: nearly all of the machine's].",
+)
+@signing
+def command(
+    shell: Shell,
+    spec: Path,
+    runner: str,
+    stall_timeout_s: float | None,
+    timeout_s: float | None,
+    memory_gib: float | None,
+    key_file: Path | None,
+) -> Answer:
     """Build the engine of SPEC, or reuse it, and record it.
 
     Takes what the lock says and nothing else. An engine with the same build key is reused; a build
-    that was killed goes on at its first unfinished step.
+    that was killed goes on at its first unfinished step. With --sign, an engine that this key has
+    not signed is built, not reused.
     """
     from engine_pipeline.build.build import build
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.locked import locked_spec
     from engine_pipeline.cli.wiring import utc_now
-    from engine_pipeline.cli.wiring_runs import runner_for
+    from engine_pipeline.cli.wiring_runs import StepLimits, runner_for
 
+    limits = StepLimits(
+        stall_timeout_s=stall_timeout_s,
+        timeout_s=timeout_s,
+        memory_bytes=round(memory_gib * (1 << 30)) if memory_gib is not None else None,
+    )
+    signing_key = shell.signing_key(key_file)
     lock, place = locked_spec(shell, spec)
     result = build(
         lock,
         place.read_bytes(),
         lock_path=place,
         registry=shell.registry,
-        runner=runner_for(lock, runner),
+        runner=runner_for(lock, runner, limits),
         cache=shell.step_cache,
         backend=shell.backend(lock.spec.backend.kind),
         machine=shell.machine,
         progress=shell.progress,
         actor=shell.actor,
         clock=utc_now,
+        signing_key=signing_key,
     )
     shell.close()
     document = {

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine_pipeline.cli.options import verb
+from engine_pipeline.cli.options import signing, verb
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
@@ -16,19 +18,27 @@ if TYPE_CHECKING:
 
 @verb("release")
 @click.argument("engine")
-def command(shell: Shell, engine: str) -> Answer:
+@signing
+def command(shell: Shell, engine: str, key_file: Path | None) -> Answer:
     """Cut a numbered release from ENGINE (digest or unique prefix).
 
     A release is engine, tokenizer, serving image and runtime configuration, moved as one. Cutting
     the same content again gives back the release that is there.
     """
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.cli.render import when
+    from engine_pipeline.cli.render import counted, when
     from engine_pipeline.promote.release import cut_release
+    from engine_pipeline.trust.signatures import sign_release
 
+    signing_key = shell.signing_key(key_file)
     digest = shell.registry.resolve_engine(engine)
     release = cut_release(shell.desk, digest)
-    document = {"name": release.name, "release": release.model_dump(mode="json")}
+    signed = sign_release(shell.registry, release, signing_key) if signing_key else None
+    document = {
+        "name": release.name,
+        "release": release.model_dump(mode="json"),
+        "envelope": str(signed.envelope) if signed else None,
+    }
 
     def page(out: Page) -> None:
         content = release.content
@@ -38,7 +48,8 @@ def command(shell: Shell, engine: str) -> Answer:
                 ("engine", content.engine),
                 ("precision", f"{content.precision} ({content.kind})"),
                 ("serving image", content.serving_image),
-                ("evidence", f"{len(content.evidence)} passed reports"),
+                ("evidence", counted(len(content.evidence), "passed report")),
+                ("signature", signed.envelope if signed else None),
                 ("created", f"{when(release.created_at)} by {release.created_by.name}"),
                 ("next", f"enginectl promote {release.name} --to staging"),
             ]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.wiring import Shell
 
 _TARGETS = "targets.yaml"
+_NOTIFICATIONS = "notifications.yaml"
 
 
 @verb("validate")
@@ -66,6 +67,7 @@ def _project(shell: Shell) -> list[Path]:
         *suites,
         shell.channels_file,
         *sorted(root.glob(_TARGETS)),
+        *sorted(root.glob(_NOTIFICATIONS)),
     ]
 
 
@@ -79,6 +81,8 @@ def _examine(shell: Shell, path: Path) -> dict[str, Any]:
         what = "policies"
     elif path.name == _TARGETS:
         what = "targets"
+    elif path.name == _NOTIFICATIONS:
+        what = "notifications"
     problems: list[str] = []
     try:
         _load(shell, path, what)
@@ -93,18 +97,24 @@ def _load(shell: Shell, path: Path, what: str) -> None:
     from engine_pipeline.cli.locked import checked_spec
     from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.suite_file import load_suite
+    from engine_pipeline.notify.settings import Notifications
     from engine_pipeline.promote.policy import Policies
     from engine_pipeline.targets.definition import Targets
+    from engine_pipeline.trust.key_files import load_keys
     from engine_pipeline.yaml_file import validated
 
     match what:
         case "suite":
             load_suite(path.parent, path.name)
         case "policies":
-            for policy in validated(path, Policies).gates.values():
+            policies = validated(path, Policies)
+            load_keys(policies.trust, path.parent)
+            for policy in policies.gates.values():
                 check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
         case "targets":
             validated(path, Targets, reference="targets-invalid")
+        case "notifications":
+            validated(path, Notifications, reference="notifications-invalid")
         case _:
             spec = checked_spec(shell, path)
             for name in spec.suites:

@@ -1,0 +1,168 @@
+"""Signatures attached to an engine: read and judged, made and attached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine_pipeline.trust.policy import Role, TrustedKey
+from engine_pipeline.trust.standing import KnownKey, Signatures, Standing, judge_envelope
+from engine_pipeline.trust.statements import gate_statement, release_statement
+from engine_registry.attachments import Attachment
+from engine_registry.attestation import read_statement
+from engine_registry.dsse import (
+    ENVELOPE,
+    IN_TOTO,
+    MAX_ENVELOPE_BYTES,
+    Envelope,
+    Signature,
+    signing_input,
+)
+from engine_registry.errors import NotFound
+from engine_registry.manifest import PROVENANCE_ARTIFACT, REPORT_ARTIFACT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine_pipeline.trust.ed25519 import SigningKey, VerifyingKey
+    from engine_pipeline.trust.standing import Seen
+    from engine_registry.digest import Digest
+    from engine_registry.record import Release
+    from engine_registry.registry import Registry
+
+ENVELOPE_FILE = "envelope.dsse.json"
+# Annotations of an attached envelope: for listings only, no rule looks at them.
+ROLE = "org.engine-ci.signature.role"
+KEY_ID = "org.engine-ci.signature.key-id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A signature that is attached now; it may have been before."""
+
+    role: Role
+    what: str
+    envelope: Digest
+
+
+def read_signatures(registry: Registry, engine: Digest, keys: Sequence[KnownKey]) -> Signatures:
+    """Every signature attached to an engine, judged under these keys.
+
+    Raises:
+        NotFound, IntegrityError: bytes of something attached are missing or damaged.
+    """
+    seen: list[Seen] = []
+    for link in registry.engines.referrers(engine, ENVELOPE):
+        for layer in registry.engines.manifest(link.manifest).layers:
+            too_long = layer.size > MAX_ENVELOPE_BYTES
+            data = b"" if too_long else registry.engines.read_blob(layer.digest, layer.size)
+            seen += judge_envelope(data, link.manifest, engine, keys)
+    signers = {
+        role: tuple(
+            key.entry.name
+            for key in keys
+            if role in key.entry.may_sign and key.entry.revoked_at is None
+        )
+        for role in Role
+    }
+    return Signatures(seen=tuple(seen), signers=signers)
+
+
+def sealed(statement: bytes, role: Role, key: SigningKey) -> Attachment:
+    """A statement in an envelope with one signature, to be attached to what it is about.
+
+    The same statement and key give the same bytes, so signing again attaches nothing new.
+    """
+    signature = Signature(
+        key_id=key.public.key_id, value=key.sign(signing_input(IN_TOTO, statement))
+    )
+    envelope = Envelope(content=statement, signatures=(signature,))
+    return Attachment(
+        artifact_type=ENVELOPE,
+        files=((ENVELOPE_FILE, envelope.to_bytes(), ENVELOPE),),
+        annotations={ROLE: str(role), KEY_ID: key.public.key_id},
+    )
+
+
+def sign_builds(registry: Registry, engine: Digest, key: SigningKey) -> list[Signed]:
+    """Sign every provenance statement of an engine.
+
+    Raises:
+        NotFound: it has none.
+        IntegrityError: one is about something else, or no SLSA provenance.
+    """
+    links = registry.engines.referrers(engine, PROVENANCE_ARTIFACT)
+    if not links:
+        raise NotFound(
+            f"engine {engine.short} has no provenance to sign",
+            hint="build it again with `enginectl build`, which writes its provenance",
+            reference="provenance-missing",
+        )
+    found = []
+    for link in links:
+        for statement in registry.engines.read_attachment(link.manifest).values():
+            read_statement(statement, engine)
+            what = f"build of engine {engine.short}"
+            found.append(_attach(registry, engine, statement, Role.BUILD, what, key))
+    return found
+
+
+def sign_report(registry: Registry, engine: Digest, report: Digest, key: SigningKey) -> Signed:
+    """Sign one report that is attached to an engine.
+
+    Raises:
+        NotFound: it is not.
+    """
+    links = registry.engines.referrers(engine, REPORT_ARTIFACT)
+    link = next((link for link in links if link.manifest == report), None)
+    if link is None:
+        raise NotFound(
+            f"engine {engine.short} has no report {report.short}",
+            hint=f"`enginectl show {engine.short}` lists its reports",
+            reference="report-missing",
+        )
+    registry.engines.read_attachment(report)  # never sign what is not whole
+    statement = gate_statement(engine, report, link.annotations)
+    return _attach(registry, engine, statement, Role.GATE, f"report {report.short}", key)
+
+
+def sign_reports(registry: Registry, engine: Digest, key: SigningKey) -> list[Signed]:
+    """Sign every report that is attached to an engine."""
+    links = registry.engines.referrers(engine, REPORT_ARTIFACT)
+    return [sign_report(registry, engine, link.manifest, key) for link in links]
+
+
+def sign_release(registry: Registry, release: Release, key: SigningKey) -> Signed:
+    """Sign a release; the envelope is attached to its engine."""
+    engine = release.content.engine
+    what = f"release {release.name}"
+    return _attach(registry, engine, release_statement(release), Role.RELEASE, what, key)
+
+
+def is_signed_with(
+    registry: Registry, engine: Digest, role: Role, about: Digest, key: VerifyingKey
+) -> bool:
+    """Whether something about an engine carries a good signature by this very key.
+
+    What is reused is never signed by whoever reuses it, only by who made it; so a key that is to
+    vouch for it must have signed it already.
+    """
+    known = KnownKey(
+        entry=TrustedKey(name="this-key", may_sign=(role,), public_key=key.pem), public=key
+    )
+    return any(
+        seen.standing is Standing.GOOD
+        and seen.claim is not None
+        and (seen.claim.role, seen.claim.about) == (role, about)
+        for seen in read_signatures(registry, engine, (known,)).seen
+    )
+
+
+def _attach(
+    registry: Registry, engine: Digest, statement: bytes, role: Role, what: str, key: SigningKey
+) -> Signed:
+    attachment = sealed(statement, role, key)
+    envelope = registry.engines.attach(
+        engine, attachment.artifact_type, attachment.files, attachment.annotations
+    )
+    return Signed(role=role, what=what, envelope=envelope)
