@@ -49,7 +49,8 @@ types: $(TEST_VENV)/ready
 unit: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
 
-nightly: $(TEST_VENV)/ready
+# The MLflow tests start a real server from the peers' environment.
+nightly: $(TEST_VENV)/ready .venv-peers/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m nightly
 
 # BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
@@ -65,7 +66,7 @@ bench-peers: .venv-peers/ready
 .venv-peers/ready:
 	@echo "installing DVC and MLflow into .venv-peers (about 950 MB, once)"
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2'
+	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2' 'psycopg[binary]==3.3.2'
 	touch $@
 
 clean:

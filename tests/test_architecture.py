@@ -29,13 +29,14 @@ HOMES = {
     "rich": ("engine_pipeline.cli",),
     "ruamel": ("engine_pipeline.yaml_reader",),
     "huggingface_hub": ("engine_pipeline.sources.hub",),
-    "aiohttp": ("engine_pipeline.gates",),
+    "aiohttp": ("engine_pipeline.gates", "engine_pipeline.tracking.http"),
     "jsonschema": ("engine_pipeline.gates",),
     "gguf": ("engine_pipeline.backends.llama_cpp",),
     "libgguf": ("engine_pipeline.backends.llama_cpp",),
     "safetensors": ("engine_pipeline.backends.llama_cpp",),
     "xllamacpp": ("engine_pipeline.backends.llama_cpp",),
     "numpy": ("engine_pipeline.backends.llama_cpp",),
+    "cryptography": ("engine_pipeline.trust.ed25519", "engine_pipeline.trust.rs256"),
 }
 
 # Modules that take values and return values: no files, network, clock or environment.
@@ -48,6 +49,8 @@ PURE = {
     "engine_registry.layout",
     "engine_registry.errors",
     "engine_registry.documents",
+    "engine_registry.attestation",
+    "engine_registry.dsse",
     "engine_pipeline.spec.model",
     "engine_pipeline.spec.lock",
     "engine_pipeline.build.plan",
@@ -73,6 +76,17 @@ PURE = {
     "engine_pipeline.docker_engine.failures",
     "engine_pipeline.promote.policy",
     "engine_pipeline.promote.rules",
+    "engine_pipeline.tracking.facts",
+    "engine_pipeline.tracking.due",
+    "engine_pipeline.tracking.mlflow.names",
+    "engine_pipeline.notify.settings",
+    "engine_pipeline.notify.sign",
+    "engine_pipeline.promote.window",
+    "engine_pipeline.trust.bom",
+    "engine_pipeline.trust.policy",
+    "engine_pipeline.trust.rules",
+    "engine_pipeline.trust.standing",
+    "engine_pipeline.trust.statements",
 }
 IMPURE = {"os", "io", "shutil", "socket", "subprocess", "tempfile", "time", "urllib", "asyncio"}
 
@@ -157,6 +171,8 @@ def test_only_wiring_picks_a_backend_a_runner_or_a_source():
         "engine_pipeline.sources.package",
         "engine_pipeline.sources.local",
         "engine_registry.backends",
+        "engine_pipeline.tracking.mlflow",
+        "engine_pipeline.notify.webhook",
     )
     allowed = (
         "engine_pipeline.cli.wiring",

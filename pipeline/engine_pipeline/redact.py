@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 # Access tokens of model hubs, Git hosts, clouds and API providers have telling prefixes.
 TOKEN = re.compile(r"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|nvapi-|sk-|AKIA)[A-Za-z0-9_-]{16,}")
@@ -22,3 +23,15 @@ def redact(text: str, *secrets: str | None) -> str:
     text = _BEARER.sub(rf"\1\2{_MASK}", text)
     text = _USERINFO.sub(rf"\1{_MASK}@", text)
     return _QUERY.sub(rf"\1?{_MASK}", text)
+
+
+def without_path(url: str) -> str:
+    """`https://host:port/***`: what may be shown of an address whose path can be a secret."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or _MASK
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return _MASK
+    rest = f"/{_MASK}" if parts.path.strip("/") or parts.query or parts.fragment else ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{rest}"

@@ -38,16 +38,22 @@ def command(
     target that cannot be compared is named with its reason; that is no answer, and the exit code is
     the reason's if nothing else differs.
     """
+    from engine_pipeline.cli.wiring_deliveries import note_drift
+
     ref = ChannelRef.parse(channel) if channel is not None else None
     chosen = chosen_targets(shell, ref, target, targets_file)
     if len(chosen) == 1:
-        return _answer([(chosen[0], _look(shell, chosen[0], deep=deep))])
+        drift = _look(shell, chosen[0], deep=deep)
+        note_drift(shell, [(chosen[0].name, drift)])
+        return _answer([(chosen[0], drift)])
     found: list[tuple[Chosen, Drift | EngineCIError]] = []
     for one in chosen:
         try:
             found.append((one, _look(shell, one, deep=deep)))
         except EngineCIError as error:
             found.append((one, error))
+    compared = [(one.name, d) for one, d in found if not isinstance(d, EngineCIError)]
+    note_drift(shell, compared)
     return _answer(found)
 
 

@@ -1,0 +1,1 @@
+"""The MLflow mirror: written to, never read for a decision."""
