@@ -66,7 +66,7 @@ bench-peers: .venv-peers/ready
 .venv-peers/ready:
 	@echo "installing DVC and MLflow into .venv-peers (about 950 MB, once)"
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2' 'psycopg[binary]==3.3.2'
+	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2' 'psycopg[binary]==3.3.9'
 	touch $@
 
 clean:
