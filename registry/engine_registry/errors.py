@@ -47,7 +47,9 @@ class EngineCIError(Exception):
     """An error that a user can act on.
 
     Args:
-        message: one line: what happened to which thing, with both sides of a mismatch.
+        message: one line: what happened to which thing, with both sides of a mismatch. What a
+            terminal would obey (control characters, line breaks, reversed text) is escaped, since
+            messages quote files that somebody else wrote.
         hint: one line: the next command to run or the thing to change.
         reference: stable kebab-case name; defaults to that of the class.
     """
@@ -56,10 +58,14 @@ class EngineCIError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
     def __init__(self, message: str, *, hint: str, reference: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message: str = message if message.isprintable() else _escaped(message)
+        super().__init__(self.message)
         self.hint = hint
         self.name = reference or type(self).reference
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class InvalidInput(EngineCIError):

@@ -203,8 +203,17 @@ def read_manifest(data: bytes, expected: Digest) -> Manifest:
             check_titles(titles)
     except (ValidationError, InvalidInput, json.JSONDecodeError) as error:
         raise IntegrityError(
-            f"manifest {expected.short}: not a usable OCI image manifest: {str(error)[:200]}",
+            f"manifest {expected.short}: not a usable OCI image manifest: {_first_line(error)}",
             hint="inspect it with `enginectl inspect` or any OCI tool",
             reference="manifest-not-readable",
         ) from error
     return manifest
+
+
+def _first_line(error: Exception) -> str:
+    """What is wrong, in one line; text out of the manifest is quoted."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "document"
+        return f"{where[:120]!r}: {first['msg'][:200]}"
+    return str(error)[:200]
