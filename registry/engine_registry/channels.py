@@ -143,13 +143,13 @@ class ChannelLog:
         ]
 
     def at_time(self, ref: ChannelRef, when: datetime) -> ChannelState:
-        """What the channel was at `when`, replayed from its log."""
+        """What the channel was at `when`, by its log and by what was decided on its sets."""
         found = _empty(ref)
         for event, _, state in self._folded(ref):
             if event.at > when:
                 break
             found = state
-        return found
+        return self._sets.effective(found, by=when)
 
     def replay(self, ref: ChannelRef) -> ChannelState:
         """The fold of the whole log, without the pointer."""

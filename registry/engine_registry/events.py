@@ -191,7 +191,7 @@ def as_promoted(state: ChannelState, pending: Pending, at: datetime) -> ChannelS
     The newest event in the log that names the release is still the one that prepared it.
     """
     entry = WasLive(live=pending.to, since=at, event=pending.event)
-    return state.model_copy(update=_with_live(state, entry))
+    return state.model_copy(update={**_with_live(state, entry), "pending": None})
 
 
 def _apply(state: ChannelState, event: Event) -> ChannelState:

@@ -66,6 +66,7 @@ class Plan:
     """What a collection would keep, remove, restore and purge.
 
     Attributes:
+        kept_bytes: of all blobs that kept engines need, those shared by several counted once.
         restored: releases and engines that come back out of the trash.
         trash_files, trash_bytes: what lies in the trash.
         purgeable_files, purgeable_bytes: what of it has lain there longer than the grace period
@@ -75,15 +76,11 @@ class Plan:
     kept: tuple[KeptLine, ...]
     removed: tuple[RemovedLine, ...]
     restored: tuple[str, ...]
+    kept_bytes: int
     trash_files: int
     trash_bytes: int
     purgeable_files: int
     purgeable_bytes: int
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of everything kept; what several engines share counts for each."""
-        return sum(line.size_bytes for line in self.kept if line.kind is Kind.ENGINE)
 
     @property
     def removed_bytes(self) -> int:
@@ -102,6 +99,7 @@ def plan_of(survey: Survey) -> Plan:
             *(str(ref) for ref in survey.restorable_releases()),
             *(str(engine) for engine in survey.restorable_engines()),
         ),
+        kept_bytes=sum(survey.listing.stored.blobs.get(blob, 0) for blob in survey.reachable),
         trash_files=files,
         trash_bytes=size_bytes,
         purgeable_files=old_files,

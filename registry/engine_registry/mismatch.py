@@ -15,7 +15,11 @@ class MismatchKind(StrEnum):
     INCONSISTENT = "inconsistent"  # whole, but contradicts what it refers to
     FOREIGN = "foreign"  # not a file of a registry
     UNREADABLE = "unreadable"  # could not be judged
-    BEHIND = "behind"  # a pointer short of its log; harmless
+    BEHIND = "behind"  # a pointer or a log short of what is decided; harmless
+    PENDING = "pending"  # a set that nobody has decided on yet; harmless
+
+
+_HARMLESS = frozenset({MismatchKind.BEHIND, MismatchKind.PENDING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -36,8 +40,8 @@ class Findings:
     notes: set[Mismatch] = field(default_factory=set)
 
     def add(self, name: str, kind: MismatchKind, *, expected: object, found: object) -> None:
-        """Record one mismatch; a pointer that is behind goes to the notes."""
-        where = self.notes if kind is MismatchKind.BEHIND else self.mismatches
+        """Record one mismatch; what is harmless goes to the notes."""
+        where = self.notes if kind in _HARMLESS else self.mismatches
         where.add(Mismatch(name=name, kind=kind, expected=str(expected), found=str(found)))
 
 

@@ -28,6 +28,8 @@ from engine_registry.record import Actor, Text
 from engine_registry.refs import Slug
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from engine_registry.channels import ChannelLog
     from engine_registry.refs import ChannelRef
     from engine_registry.store import DocumentStore
@@ -105,14 +107,26 @@ class SetDecisions:
             )
         return decision
 
-    def effective(self, state: ChannelState) -> ChannelState:
-        """What the channel is, given what was decided on the set that is pending on it."""
-        if state.pending is None:
+    def effective(self, state: ChannelState, by: datetime | None = None) -> ChannelState:
+        """What the channel is, given what was decided on the set that is pending on it.
+
+        Args:
+            state: as its own log says.
+            by: leave out what was decided later than this.
+
+        Returns:
+            A state in which a set is pending only while nobody has decided on it.
+        """
+        pending = state.pending
+        decision = None if pending is None else self.on(pending.prepared.set)
+        if pending is None or decision is None:
             return state
-        decision = self.on(state.pending.prepared.set)
-        if decision is None or not _commits(decision, state, state.pending):
+        at = max(decision.at, pending.at)  # as the event that records it will say
+        if by is not None and at > by:
             return state
-        return as_promoted(state, state.pending, decision.at)
+        if not _commits(decision, state, pending):
+            return state.model_copy(update={"pending": None})
+        return as_promoted(state, pending, at)
 
 
 def settle(channels: ChannelLog, decisions: SetDecisions, ref: ChannelRef) -> ChannelState:

@@ -223,18 +223,25 @@ class NoTrash:
 
 def _cannot_remove() -> Incompatible:
     return Incompatible(
-        "this kind of store cannot remove anything yet",
-        hint="collect garbage in a registry on a file system",
+        "nothing can be removed from this kind of store: everything in it is kept",
+        hint="collect garbage in a registry on a file system, and let no rule of the bucket expire "
+        "anything in this one",
         reference="store-cannot-remove",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """The ports of one registry, as an adapter hands them out."""
+    """The ports of one registry, as an adapter hands them out.
+
+    Attributes:
+        staging_dir: where to write a file that will be GIVEN to `add_file`, so that it can be
+            linked in; what lies there unlocked is swept. None: anywhere is as good.
+    """
 
     blobs: BlobStore
     documents: DocumentStore
     pointers: PointerStore
     inventory: Inventory
     trash: Trash = field(default_factory=NoTrash)
+    staging_dir: Path | None = None

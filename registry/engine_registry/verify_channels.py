@@ -14,18 +14,20 @@ from engine_registry.events import (
     Prepared,
     Promoted,
     RolledBack,
+    Withdrawn,
     fold,
 )
 from engine_registry.mismatch import MismatchKind
 from engine_registry.record import Release
 from engine_registry.refs import ReleaseRef
 from engine_registry.retired import Retired
-from engine_registry.sets import Fate, SetDecisions
+from engine_registry.sets import Fate, Member, SetDecisions
 
 if TYPE_CHECKING:
     from engine_registry.digest import Digest
     from engine_registry.mismatch import Findings
     from engine_registry.refs import ChannelRef
+    from engine_registry.sets import SetDecision
     from engine_registry.store import PointerValue, Stores
 
 
@@ -40,6 +42,7 @@ def check_channel(stores: Stores, ref: ChannelRef, findings: Findings) -> None:
     states = _replay(stores, ref, findings)
     if states is not None:
         _check_pointer(name, pointer, states, findings)
+        _check_pending(stores, ref, states[-1], findings)
 
 
 def _replay(stores: Stores, ref: ChannelRef, findings: Findings) -> list[ChannelState] | None:
@@ -126,27 +129,74 @@ def _check_release(stores: Stores, ref: ChannelRef, event: Event, findings: Find
 
 
 def _check_set(stores: Stores, ref: ChannelRef, event: Event, findings: Findings) -> None:
-    """A promotion in a set rests on the decision that made all of the set live."""
+    """A promotion in a set, or its end, rests on the decision on all of the set."""
     change = event.change
-    if not isinstance(change, Promoted) or change.set is None:
+    if not isinstance(change, Promoted | Withdrawn) or change.set is None:
         return
+    by = layout.event(ref, event.number)
     name = layout.release_set(change.set)
     try:
         decision = SetDecisions(stores.documents).on(change.set)
     except EngineCIError:
         return  # reported where the decision itself is checked
     if decision is None:
-        by = layout.event(ref, event.number)
         findings.add(name, MismatchKind.MISSING, expected=f"named by {by}", found="absent")
-    elif decision.fate is not Fate.COMMITTED or (str(ref), change.to) not in {
-        (member.channel, member.to) for member in decision.members
-    }:
+        return
+    named = any(
+        member.channel == str(ref) and isinstance(change, Promoted) and member.to == change.to
+        for member in decision.members
+    )
+    wanted = Fate.COMMITTED if isinstance(change, Promoted) else Fate.WITHDRAWN
+    if decision.fate is not wanted or named is not isinstance(change, Promoted):
         findings.add(
-            layout.event(ref, event.number),
-            MismatchKind.INCONSISTENT,
-            expected=f"set {change.set} committed with {ref} in it",
-            found=f"{decision.fate} with {len(decision.members)} channels",
+            by, MismatchKind.INCONSISTENT, expected=_says(change), found=_decided(decision)
         )
+
+
+def _check_pending(
+    stores: Stores, ref: ChannelRef, state: ChannelState, findings: Findings
+) -> None:
+    """The last event may reserve the channel for a set: decided or not, that is no damage."""
+    pending = state.pending
+    if pending is None:
+        return
+    name = layout.event(ref, pending.event)
+    try:
+        decision = SetDecisions(stores.documents).on(pending.prepared.set)
+    except EngineCIError:
+        return  # reported where the decision itself is checked
+    member = Member(channel=str(ref), event=pending.event, to=pending.to)
+    if decision is None:
+        findings.add(
+            name,
+            MismatchKind.PENDING,
+            expected=f"a decision on set {pending.prepared.set}",
+            found=f"none since {pending.at:%Y-%m-%d %H:%M:%S}Z; rollback does not wait for it",
+        )
+    elif decision.fate is Fate.COMMITTED and member not in decision.members:
+        findings.add(
+            name,
+            MismatchKind.INCONSISTENT,
+            expected=_decided(decision),
+            found=f"event {pending.event}, which reserves {ref} for it",
+        )
+    else:
+        findings.add(
+            name,
+            MismatchKind.BEHIND,
+            expected=f"an event that records: {_decided(decision)}",
+            found="none yet; the next move writes it, readers do not need it",
+        )
+
+
+def _says(change: Promoted | Withdrawn) -> str:
+    fate = Fate.COMMITTED if isinstance(change, Promoted) else Fate.WITHDRAWN
+    return f"set {change.set} {fate}" + (" with this release" if fate is Fate.COMMITTED else "")
+
+
+def _decided(decision: SetDecision) -> str:
+    channels = ", ".join(member.channel for member in decision.members)
+    return f"set {decision.set} {decision.fate}" + (f" on {channels}" if channels else "")
 
 
 def _is_retired(stores: Stores, ref: ReleaseRef, named: Live) -> bool:

@@ -174,7 +174,16 @@ class DocumentChecks:
         if decision is None or not self._at(name, layout.release_set(decision.set)):
             return
         for member in decision.members:
-            channel = ChannelRef.parse(member.channel)
+            try:
+                channel = ChannelRef.parse(member.channel)
+            except InvalidInput as error:
+                self._findings.add(
+                    name,
+                    MismatchKind.INCONSISTENT,
+                    expected="MODEL/TARGET/CHANNEL of each member",
+                    found=error.message,
+                )
+                continue
             self._need_document(layout.event(channel, member.event), name)
 
     def _records(self, engine: Digest) -> set[Digest]:

@@ -19,12 +19,9 @@ def live_text(live: Live | None) -> str:
 
 
 def flags(state: ChannelState) -> str:
-    """`hold`, `frozen`, both or `-`."""
-    found = [
-        word
-        for word, on in (("hold", state.hold is not None), ("frozen", state.freeze is not None))
-        if on
-    ]
+    """Those of `hold`, `frozen` and `reserved` that hold, or `-`."""
+    words = {"hold": state.hold, "frozen": state.freeze, "reserved": state.pending}
+    found = [word for word, what in words.items() if what is not None]
     return " ".join(found) or "-"
 
 
@@ -76,11 +73,19 @@ def moved_answer(moved: Moved, did: str, unchanged: str) -> Answer:
     return Answer(document=document, page=page)
 
 
+def short_set(name: str) -> str:
+    """A set's name, cut to what tells it from others: `set-1a2b3c4d`."""
+    return name[: len("set-") + 8]
+
+
 def event_row(event: Event) -> tuple[str, str, str, str, str]:
     """Number, time, kind, what, who: one row of a history."""
     change = event.change
     to = getattr(change, "to", None)
     what = live_text(to) if to else ""
+    together = getattr(change, "set", None)
+    if together:
+        what = f"{what} in {short_set(together)}" if what else short_set(together)
     number = getattr(change, "number", None)
     if number is not None:
         what = f"release {number}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from engine_pipeline.compat.node import Node
     from engine_pipeline.promote.findings import Decision
     from engine_pipeline.trust.standing import Signatures
     from engine_registry.digest import Digest
@@ -40,6 +41,13 @@ SET_TIMEOUT = timedelta(minutes=5)
 _TRIES = 8
 
 
+def _reads_no_nodes(name: str) -> Node:
+    raise EngineCIError(
+        f"a policy names the node {name}, and nothing here reads descriptions of nodes",
+        hint="report this as a bug: the wiring gives desks their nodes",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """Where a channel is moved from: registry, actor and clock.
@@ -47,12 +55,14 @@ class Desk:
     Attributes:
         signatures: what is attached to an engine and whose keys count; asked only for promotions to
             a channel whose policy wants something signed.
+        node: reads the description of a node that a policy names.
     """
 
     registry: Registry
     actor: Actor
     clock: Callable[[], datetime]
     signatures: Callable[[Digest], Signatures] = lambda _: NOT_LOOKED_FOR
+    node: Callable[[str], Node] = _reads_no_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

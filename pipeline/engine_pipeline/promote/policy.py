@@ -10,8 +10,15 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    model_validator,
+)
 
+from engine_pipeline.compat.fit import Untested
 from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.promote.duration import read_duration, say_duration
 from engine_pipeline.promote.window import Window
@@ -20,10 +27,12 @@ from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput, NotFound
 from engine_registry.refs import Slug
+from engine_registry.retention import Retention
 
 if TYPE_CHECKING:
     from engine_registry.refs import ChannelRef, ProductRef
 
+NodeFile = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Duration = Annotated[
     timedelta,
     BeforeValidator(read_duration, json_schema_input_type=str),
@@ -41,6 +50,10 @@ class ChannelPolicy(Value):
         evidence_max_age: how old a passed report may be.
         approvals: how many people must approve; neither who built it nor who promotes it counts.
         signed: build, gate, release: what must be signed by a key that `trust:` lets sign it.
+        nodes: JSON files beside `channels.yaml`, one per node that serves the channel; a release
+            must load on each, as `enginectl check` says.
+        accepts: what may be untested there: another board of the same compute capability
+            (`same-sm-other-sku`), a driver older than the release's own (`older-driver`).
         windows: when promotions may happen; none means at any time. Rollbacks always may.
     """
 
@@ -51,6 +64,8 @@ class ChannelPolicy(Value):
     approvals: Annotated[int, Field(ge=0, le=20)] = 0
     signed: tuple[Role, ...] = ()
     windows: tuple[Window, ...] = ()
+    nodes: tuple[NodeFile, ...] = ()
+    accepts: tuple[Untested, ...] = ()
 
     @model_validator(mode="after")
     def _soaks_somewhere(self) -> Self:
@@ -65,11 +80,23 @@ class ChannelPolicy(Value):
         return Digest.of(canonical_json(self))
 
 
+class RetentionPolicy(Retention):
+    """How much garbage collection keeps of each product; see `Retention`."""
+
+    released_for: Duration = Retention.model_fields["released_for"].default
+    unreleased_for: Duration = Retention.model_fields["unreleased_for"].default
+
+
 class ProductPolicy(Value):
-    """Rules for the products (`MODEL/TARGET`) that match one of the patterns."""
+    """Rules for the products (`MODEL/TARGET`) that match one of the patterns.
+
+    Attributes:
+        retention: without it garbage collection keeps everything of them.
+    """
 
     products: Annotated[tuple[str, ...], Field(min_length=1)]
     channels: Annotated[dict[Slug, ChannelPolicy], Field(min_length=1)]
+    retention: RetentionPolicy | None = None
 
     @model_validator(mode="after")
     def _upstreams_exist(self) -> Self:
@@ -128,6 +155,12 @@ class Policies(Value):
                     raise ValueError(msg)
         return self
 
+    @property
+    def node_files(self) -> tuple[str, ...]:
+        """Every description of a node that some channel names, each once."""
+        channels = (c for policy in self.policies for c in policy.channels.values())
+        return tuple(dict.fromkeys(name for channel in channels for name in channel.nodes))
+
     def for_product(self, product: ProductRef) -> ProductPolicy:
         """The first policy whose patterns match; no policy is no permission (NotFound)."""
         for policy in self.policies:
@@ -138,6 +171,13 @@ class Policies(Value):
             hint=f"add an entry with `products: [{product}]` to channels.yaml",
             reference="no-policy",
         )
+
+    def retention(self, product: ProductRef) -> RetentionPolicy | None:
+        """How much is kept of a product; None, and everything is, if nothing here says so."""
+        try:
+            return self.for_product(product).retention
+        except NotFound:
+            return None
 
     def for_channel(self, ref: ChannelRef) -> ChannelPolicy:
         """The rules of one channel; raises NotFound or InvalidInput."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from engine_pipeline.promote.evidence import read_evidence
 from engine_pipeline.promote.findings import Candidate
 from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
+from engine_pipeline.promote.nodes import fit_of_nodes
 from engine_pipeline.promote.rules import decide_promotion
 from engine_pipeline.trust.rules import good_signatures
 from engine_pipeline.trust.standing import NOT_LOOKED_FOR
@@ -119,6 +120,7 @@ def judge(
         now=desk.clock(),
         overrides=overrides,
         signatures=signatures,
+        nodes=fit_of_nodes(desk, release, policy),
     )
     reports = tuple(e.report for e in evidence)
     envelopes = good_signatures(policy.signed, release, reports, signatures)

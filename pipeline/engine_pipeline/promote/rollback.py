@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
+from engine_pipeline.promote.moves import Moved, check_overrides, commit, insist, refuse
+from engine_pipeline.promote.nodes import fit_of_nodes
 from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
 from engine_registry.errors import EngineCIError, NotFound
 from engine_registry.events import Live, RolledBack
@@ -17,6 +18,7 @@ from engine_registry.store import Depth
 
 if TYPE_CHECKING:
     from engine_pipeline.promote.moves import Desk
+    from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.events import ChannelState
     from engine_registry.record import Release
     from engine_registry.refs import ChannelRef
@@ -29,6 +31,7 @@ def roll_back(
     reason: str,
     to: int | None = None,
     overrides: tuple[str, ...] = (),
+    policy: ChannelPolicy | None = None,
 ) -> Moved:
     """Make an earlier release of `channel` live again, mark what it replaces bad, set a hold.
 
@@ -38,16 +41,30 @@ def roll_back(
         reason: recorded in the log.
         to: release number; by default the best of `rollback_candidates`.
         overrides: rules whose refusal is accepted (`bad`, `fit`).
+        policy: names the nodes it must load on; None if there is none to be read.
 
     Raises:
         NotFound: nothing to go back to, or bytes are missing.
         IntegrityError: stored bytes of the target do not match their digest.
         RefusedByPolicy: never live here, or marked bad.
-        Incompatible: the target was built for another SKU.
+        Incompatible: the target was built for another SKU, or does not load on a node.
         ChannelMoved: somebody moved the channel first.
     """
     accepted = check_overrides(overrides, reason)
-    state = current(desk, channel, insists=True)
+    return insist(
+        desk, channel, lambda state: _roll_back(desk, channel, state, reason, to, accepted, policy)
+    )
+
+
+def _roll_back(
+    desk: Desk,
+    channel: ChannelRef,
+    state: ChannelState,
+    reason: str,
+    to: int | None,
+    accepted: frozenset[str],
+    policy: ChannelPolicy | None,
+) -> Moved:
     number = to if to is not None else _default_target(state)
     release = desk.registry.releases.release(ReleaseRef(channel.product, number))
     live = Live(number=number, release=release.digest, engine=release.content.engine)
@@ -57,6 +74,7 @@ def roll_back(
         platform=release.content.platform,
         state=state,
         overrides=accepted,
+        nodes=fit_of_nodes(desk, release, policy),
     )
     refuse(f"rollback of {channel} to release {number}", decision)
     _whole(desk, release, state)

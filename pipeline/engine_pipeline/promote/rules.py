@@ -7,7 +7,8 @@ a refusal lists everything that is missing at once, not one thing per attempt.
     1 freeze   none in force               1 was-live  was live on this channel before
     2 hold     none in force               2 changes   is not what is live now
     3 bad      not marked bad here         3 bad       not marked bad here
-    4 fit      built for this target       4 fit       built for this target
+    4 fit      built for this target,      4 fit       built for this target,
+               loads on the policy's nodes             loads on the policy's nodes
     5 upstream live there, long enough
     6 gates    latest report passed, fresh
     7 window   now is within one
@@ -57,6 +58,7 @@ def decide_promotion(
     now: datetime,
     overrides: frozenset[str] = frozenset(),
     signatures: Signatures = NOT_LOOKED_FOR,
+    nodes: tuple[Finding, ...] = (),
 ) -> Decision:
     """May `candidate` go live on the channel that is in `state`?
 
@@ -71,12 +73,14 @@ def decide_promotion(
         now: aware UTC.
         overrides: names of rules in OVERRIDABLE whose refusal is accepted.
         signatures: everything attached to the engine, judged; needed if the policy wants any.
+        nodes: what `nodes.fit_of_nodes` says; needed if the policy names any.
     """
     findings = [
         _freeze(state, now),
         _hold(state),
         _bad(candidate.release.number, state),
         fits(candidate.release.content.platform, state),
+        *nodes,
     ]
     if policy.upstream is not None and upstream is not None:
         findings.append(_upstream(candidate, upstream, policy, now))
@@ -99,6 +103,7 @@ def decide_rollback(
     platform: Platform,
     state: ChannelState,
     overrides: frozenset[str] = frozenset(),
+    nodes: tuple[Finding, ...] = (),
 ) -> Decision:
     """May release `number` come back? Freezes and holds do not stop a rollback."""
     live = state.live
@@ -119,6 +124,7 @@ def decide_rollback(
         ),
         _bad(number, state),
         fits(platform, state),
+        *nodes,
     ]
     return Decision(findings=_accept(findings, overrides))
 

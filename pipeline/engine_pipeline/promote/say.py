@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.promote.moves import Moved, commit, current
+from engine_pipeline.promote.moves import Moved, commit, current, insist
 from engine_registry.errors import InvalidInput
 from engine_registry.events import Approved, Frozen, Held, HoldLifted, Thawed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from engine_pipeline.promote.moves import Desk
+    from engine_registry.events import Change, ChannelState
     from engine_registry.record import Release
     from engine_registry.refs import ChannelRef
 
@@ -36,31 +38,36 @@ def freeze(desk: Desk, channel: ChannelRef, *, reason: str, until: datetime | No
             hint="give a time in the future, or leave --until out",
             reference="time-in-the-past",
         )
-    state = current(desk, channel, insists=True)
-    event, after = commit(desk, channel, state, Frozen(reason=reason, until=until))
-    return Moved(event=event, before=state, after=after)
+    return insist(desk, channel, _say(desk, channel, Frozen(reason=reason, until=until)))
 
 
 def thaw(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """End a freeze; without one nothing changes."""
-    state = current(desk, channel, insists=True)
-    if state.freeze is None:
-        return Moved(event=None, before=state, after=state)
-    event, after = commit(desk, channel, state, Thawed(reason=reason))
-    return Moved(event=event, before=state, after=after)
+    say = _say(desk, channel, Thawed(reason=reason), unless=lambda state: state.freeze is None)
+    return insist(desk, channel, say)
 
 
 def hold(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """Keep promotions off what is live; a new hold replaces the old one."""
-    state = current(desk, channel, insists=True)
-    event, after = commit(desk, channel, state, Held(reason=reason))
-    return Moved(event=event, before=state, after=after)
+    return insist(desk, channel, _say(desk, channel, Held(reason=reason)))
 
 
 def lift_hold(desk: Desk, channel: ChannelRef, *, reason: str) -> Moved:
     """End a hold; without one nothing changes."""
-    state = current(desk, channel, insists=True)
-    if state.hold is None:
-        return Moved(event=None, before=state, after=state)
-    event, after = commit(desk, channel, state, HoldLifted(reason=reason))
-    return Moved(event=event, before=state, after=after)
+    say = _say(desk, channel, HoldLifted(reason=reason), unless=lambda state: state.hold is None)
+    return insist(desk, channel, say)
+
+
+def _say(
+    desk: Desk,
+    channel: ChannelRef,
+    change: Change,
+    unless: Callable[[ChannelState], bool] = lambda _: False,
+) -> Callable[[ChannelState], Moved]:
+    def act(state: ChannelState) -> Moved:
+        if unless(state):
+            return Moved(event=None, before=state, after=state)
+        event, after = commit(desk, channel, state, change)
+        return Moved(event=event, before=state, after=after)
+
+    return act

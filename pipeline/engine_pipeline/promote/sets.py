@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine_pipeline.promote.moves import check_overrides, commit, current, error_of
+from engine_pipeline.promote.findings import Finding
+from engine_pipeline.promote.moves import check_overrides, commit, current
 from engine_pipeline.promote.promote import Judged, judge, live_of
-from engine_registry.errors import Conflict, EngineCIError, InvalidInput
+from engine_registry.errors import (
+    Conflict,
+    EngineCIError,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+)
 from engine_registry.events import Prepared
-from engine_registry.sets import Fate, Member, SetDecision, settle
+from engine_registry.sets import Fate, Member, SetDecision, set_pending, settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,29 +50,61 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetMember:
-    """What became of one member.
+    """What was found of one member, and what became of it.
 
     Attributes:
+        before: the state of its channel that was looked at.
         after: the state of its channel now.
-        judged: None for a release that was live already.
+        judged: None for a release that is live already, or whose bytes are not whole.
+        lacks: everything that keeps the release off its channel.
     """
 
     wish: Wish
     before: ChannelState
     after: ChannelState
-    judged: Judged | None
+    judged: Judged | None = None
+    lacks: tuple[Finding, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the release is live on its channel now."""
+        return self.after.live == live_of(self.wish.release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetMoved:
-    """The result of moving a set.
+class SetOutcome:
+    """What was found of a set, and whether it moved.
 
     Attributes:
-        name: of the set; None if every release was live already.
+        name: of the set that went live; None if nothing was moved.
+        members: in order of channel.
     """
 
     name: str | None
     members: tuple[SetMember, ...]
+
+    @property
+    def lacking(self) -> tuple[SetMember, ...]:
+        """Members that are not ready; none of the set is moved while there is one."""
+        return tuple(member for member in self.members if member.lacks)
+
+
+def preflight(
+    desk: Desk,
+    wishes: Sequence[Wish],
+    *,
+    overrides: tuple[str, ...] = (),
+    reason: str | None = None,
+) -> SetOutcome:
+    """What every member lacks to go live now; nothing is changed.
+
+    Raises:
+        InvalidInput: two releases for one channel.
+    """
+    accepted = check_overrides(overrides, reason)
+    ordered = _ordered(wishes)
+    states = {wish.channel: desk.registry.channels.state(wish.channel) for wish in ordered}
+    return SetOutcome(name=None, members=_examine(desk, ordered, states, accepted))
 
 
 def promote_set(
@@ -73,84 +113,111 @@ def promote_set(
     *,
     reason: str | None = None,
     overrides: tuple[str, ...] = (),
-) -> SetMoved:
+) -> SetOutcome:
     """Make every release live on its channel at one moment, or none of them.
 
-    Releases that are live already are left alone; the others still move together.
+    Releases that are live already are left alone; the others still move together. If any member
+    lacks something, nothing has happened and the outcome says what, of all of them.
 
     Raises:
         InvalidInput: two releases for one channel.
-        JudgedAndRefused, CouldNotJudge, RefusedByPolicy, Incompatible: rules are broken; the
-            message lists them per member, the kind is that of the first. Nothing has happened.
-        NotFound, IntegrityError: bytes of a member are missing or damaged.
         Conflict: a channel moved, or somebody withdrew the set. Nothing is live that was not.
     """
     accepted = check_overrides(overrides, reason)
-    ordered = sorted(wishes, key=lambda wish: wish.channel)
-    _refuse_doubles(ordered)
+    ordered = _ordered(wishes)
     states = {wish.channel: current(desk, wish.channel, insists=False) for wish in ordered}
-    moving = [w for w in ordered if states[w.channel].live != live_of(w.release)]
-    judged = {
-        wish.channel: judge(
-            desk,
-            wish.release,
-            wish.channel,
-            states[wish.channel],
-            policy=wish.policy,
-            wanted=wish.wanted,
-            overrides=accepted,
-        )
-        for wish in moving
-    }
-    _refuse_broken(ordered, judged)
-    after = dict(states)
-    name = _move(desk, moving, states, judged, reason, after) if moving else None
-    return SetMoved(
+    outcome = SetOutcome(name=None, members=_examine(desk, ordered, states, accepted))
+    moving = [(member, member.judged) for member in outcome.members if not member.is_live]
+    ready = [(member, judged) for member, judged in moving if judged and not member.lacks]
+    if not ready or len(ready) < len(moving):
+        return outcome
+    name, after = _move(desk, ready, reason)
+    return SetOutcome(
         name=name,
         members=tuple(
-            SetMember(
-                wish=wish,
-                before=states[wish.channel],
-                after=after[wish.channel],
-                judged=judged.get(wish.channel),
-            )
-            for wish in ordered
+            replace(member, after=after.get(member.wish.channel, member.after))
+            for member in outcome.members
         ),
     )
 
 
-def _move(
+def _ordered(wishes: Sequence[Wish]) -> list[Wish]:
+    ordered = sorted(wishes, key=lambda wish: wish.channel)
+    for one, other in itertools.pairwise(ordered):
+        if one.channel == other.channel:
+            raise InvalidInput(
+                f"{one.release.name} and {other.release.name} are both for {one.channel}",
+                hint="name one release for each MODEL/TARGET",
+                reference="channel-named-twice",
+            )
+    return ordered
+
+
+def _examine(
     desk: Desk,
-    moving: Sequence[Wish],
+    wishes: Sequence[Wish],
     states: Mapping[ChannelRef, ChannelState],
-    judged: Mapping[ChannelRef, Judged],
-    reason: str | None,
-    after: dict[ChannelRef, ChannelState],
-) -> str:
+    accepted: frozenset[str],
+) -> tuple[SetMember, ...]:
+    return tuple(_examined(desk, wish, states[wish.channel], accepted) for wish in wishes)
+
+
+def _examined(desk: Desk, wish: Wish, state: ChannelState, accepted: frozenset[str]) -> SetMember:
+    member = SetMember(wish=wish, before=state, after=state)
+    if member.is_live:
+        return member
+    lacks: tuple[Finding, ...] = ()
+    if state.pending is not None:
+        lacks = (_of(set_pending(state, state.pending), "set"),)
+    try:
+        judged = judge(
+            desk,
+            wish.release,
+            wish.channel,
+            state,
+            policy=wish.policy,
+            wanted=wish.wanted,
+            overrides=accepted,
+        )
+    except (NotFound, IntegrityError) as error:
+        return replace(member, lacks=(*lacks, _of(error, "bytes")))
+    return replace(member, judged=judged, lacks=(*lacks, *judged.decision.broken))
+
+
+def _of(error: EngineCIError, rule: str) -> Finding:
+    return Finding(
+        rule=rule, holds=False, says=error.message, hint=error.hint, exit_code=error.exit_code
+    )
+
+
+def _move(
+    desk: Desk, moving: Sequence[tuple[SetMember, Judged]], reason: str | None
+) -> tuple[str, dict[ChannelRef, ChannelState]]:
     name = f"set-{uuid.uuid4().hex}"
+    channels = [member.wish.channel for member, _ in moving]
     members: list[Member] = []
-    reserved: list[ChannelRef] = []
     try:
         # In order of name everywhere, so that of two sets one meets the other at its first channel.
-        for wish in moving:
-            found = judged[wish.channel]
+        for member, judged in moving:
+            wish = member.wish
             change = Prepared(
                 set=name,
                 to=live_of(wish.release),
                 policy=wish.policy.digest,
-                evidence=found.evidence,
+                evidence=judged.evidence,
                 reason=reason,
-                overrides=found.decision.overrides,
+                overrides=judged.decision.overrides,
             )
-            event, _ = commit(desk, wish.channel, states[wish.channel], change)
-            reserved.append(wish.channel)
+            event, _ = commit(desk, wish.channel, member.before, change)
             members.append(Member(channel=str(wish.channel), event=event.number, to=change.to))
     except EngineCIError as error:
-        _decide(desk, name, Fate.WITHDRAWN, (), error.message[:400])
-        _settle(desk, reserved)
+        # What cannot be put right now is put right by whoever needs the channel next.
+        with suppress(EngineCIError):
+            _decide(desk, name, Fate.WITHDRAWN, (), error.message[:400])
+            _settle(desk, channels)  # all: a reservation may have been made and its reply lost
         raise
     decision = _decide(desk, name, Fate.COMMITTED, tuple(members), reason or "moved together")
-    after.update(_settle(desk, reserved))
+    after = _settle(desk, channels)
     if decision.fate is Fate.WITHDRAWN:
         raise Conflict(
             f"set of {len(members)} releases: withdrawn by {decision.actor.name}: "
@@ -158,9 +225,9 @@ def _move(
             hint="run `enginectl status`, then decide again",
             reference="set-withdrawn",
         )
-    for wish in moving:
-        desk.registry.releases.keep_whole(wish.release)
-    return name
+    for member, _ in moving:
+        desk.registry.releases.keep_whole(member.wish.release)
+    return name, after
 
 
 def _decide(
@@ -181,35 +248,3 @@ def _decide(
 def _settle(desk: Desk, channels: Sequence[ChannelRef]) -> dict[ChannelRef, ChannelState]:
     registry = desk.registry
     return {ref: settle(registry.channels, registry.sets, ref) for ref in channels}
-
-
-def _refuse_doubles(wishes: Sequence[Wish]) -> None:
-    for one, other in itertools.pairwise(wishes):
-        if one.channel == other.channel:
-            raise InvalidInput(
-                f"{one.release.name} and {other.release.name} are both for {one.channel}",
-                hint="name one release for each MODEL/TARGET",
-                reference="channel-named-twice",
-            )
-
-
-def _refuse_broken(wishes: Sequence[Wish], judged: Mapping[ChannelRef, Judged]) -> None:
-    """Raise the first broken rule's error with everything that is missing, per member."""
-    missing = [
-        (wish, judged[wish.channel].decision.broken)
-        for wish in wishes
-        if wish.channel in judged and judged[wish.channel].decision.broken
-    ]
-    if not missing:
-        return
-    says = "; ".join(
-        f"{wish.release.name}: " + ", ".join(finding.says for finding in broken)
-        for wish, broken in missing
-    )
-    first = missing[0][1][0]
-    raise error_of(first)(
-        f"promotion of {len(wishes)} releases together refused, {len(missing)} of them are not "
-        f"ready, none was moved: {says}",
-        hint=first.hint,
-        reference=f"rule-{first.rule}",
-    )

@@ -86,12 +86,18 @@ class Project:
         captured = self.capsys.readouterr()
         return Ran(code, captured.out, captured.err)
 
-    def release(self, name: str, outcome: Outcome | None = Outcome.PASSED):
+    def release(
+        self,
+        name: str,
+        outcome: Outcome | None = Outcome.PASSED,
+        *,
+        product: ProductRef = PRODUCT,
+    ):
         """A released engine with a report of this outcome; None leaves it unjudged."""
-        engine = sample_engine(self.registry, name, product=PRODUCT)
+        engine = sample_engine(self.registry, name, product=product)
         if outcome is not None:
             self.report(engine.digest, outcome)
-        return sample_release(self.registry, engine, product=PRODUCT)
+        return sample_release(self.registry, engine, product=product)
 
     def report(self, engine: Digest, outcome: Outcome, *, hours_ago: float = 1) -> Digest:
         at = datetime.now(UTC) - timedelta(hours=hours_ago)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,15 @@ import pytest
 from engine_registry import layout
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
+from engine_registry.events import Prepared
+from engine_registry.gc import Collector
 from engine_registry.registry import Registry
+from engine_registry.retention import Retention
+from engine_registry.sets import Fate, Member, SetDecision
 from engine_registry.testing.samples import (
+    SAMPLE_ACTOR,
     SAMPLE_CHANNEL,
+    live,
     sample_engine,
     sample_event,
     sample_promotion,
@@ -43,6 +50,22 @@ def filled(on_disk: Registry) -> Registry:
     return on_disk
 
 
+@pytest.fixture
+def worked_on(filled: Registry) -> Registry:
+    """With everything that sets, holds and garbage collection leave behind."""
+    releases = filled.releases.releases(SAMPLE_CHANNEL.product)
+    filled.holds.hold(releases[1], reason="kept", actor=SAMPLE_ACTOR, at=filled.clock())
+    tight = Retention(
+        live_per_channel=1,
+        newest_releases=1,
+        released_for=timedelta(0),
+        unreleased_for=timedelta(0),
+    )
+    collector = Collector(filled, lambda _: tight, actor=SAMPLE_ACTOR, grace=timedelta(0))
+    assert collector.discard().discarded_files > 0
+    return filled
+
+
 def run(command: str, root: Path) -> str:
     done = subprocess.run(
         ["bash", "-c", command],
@@ -69,6 +92,53 @@ def test_every_check_prints_nothing_on_a_whole_registry(
     commands: list[str], filled: Registry, root: Path
 ) -> None:
     assert len(commands) == LIVE + 1
+    for command in commands[:LIVE]:
+        assert run(command, root) == ""
+
+
+def test_every_check_prints_nothing_after_a_collection(
+    commands: list[str], worked_on: Registry, root: Path
+) -> None:
+    for folder in ("trash", "holds", "touched"):
+        assert any((root / folder).rglob("*.json")), folder
+    assert list((root / "releases").rglob("*.retired.json"))
+    for command in commands[:LIVE]:
+        assert run(command, root) == ""
+
+
+def test_a_flipped_byte_in_the_trash_or_in_a_hold_is_printed(
+    commands: list[str], worked_on: Registry, root: Path
+) -> None:
+    for folder in ("trash", "holds", "touched"):
+        document = next((root / folder).rglob("*.json"))
+        for _ in damaged(document):
+            assert str(document.relative_to(root)) in run(commands[DOCUMENTS], root)
+
+
+@pytest.mark.parametrize("fate", [None, *Fate])
+def test_a_reserved_release_is_live_only_if_its_set_was_committed(
+    commands: list[str], filled: Registry, root: Path, fate: Fate | None
+) -> None:
+    first = filled.releases.releases(SAMPLE_CHANNEL.product)[0]
+    change = Prepared(set="set-0a1b", to=live(first), policy=Digest.of(b"policy"))
+    event, _ = sample_event(filled, change)
+    if fate is not None:
+        member = Member(channel=str(SAMPLE_CHANNEL), event=event.number, to=change.to)
+        filled.sets.decide(
+            SetDecision(
+                set=change.set,
+                fate=fate,
+                members=(member,) if fate is Fate.COMMITTED else (),
+                reason="as the test says",
+                actor=SAMPLE_ACTOR,
+                at=filled.clock(),
+            )
+        )
+    (line,) = run(commands[LIVE], root).splitlines()
+    state = filled.channels.state(SAMPLE_CHANNEL)
+    assert state.live is not None
+    assert state.live.number == (1 if fate is Fate.COMMITTED else 2)
+    assert f'"number":{state.live.number}' in line
     for command in commands[:LIVE]:
         assert run(command, root) == ""
 

@@ -63,6 +63,7 @@ def _draw(
 ) -> None:
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import flags
+    from engine_pipeline.cli.say_set import pending_lines
 
     if not states:
         out.line(f"no channels yet in {registry_url}")
@@ -94,6 +95,9 @@ def _draw(
         out.line(title)
         out.table(("channel", "release", "engine", "precision", "live since", "state"), lines)
     for state in states:
+        if state.pending is not None:
+            for line in pending_lines(state.name, state.pending, None):
+                out.line(line)
         for label, item in (("hold", state.hold), ("frozen", state.freeze)):
             if item is not None:
                 out.line(f"  {label} on {state.name} by {item.actor.name}: {item.reason}")
