@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.dockerd import CannotStart, DockerDaemon, shared_daemon
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = "smollm2-135m-instruct/cpu-x86-64-v3"
 SPECS = "build_specs/smollm2-135m-instruct"
@@ -190,3 +192,11 @@ def served_processes(root: Path) -> list[str]:
             if str(root) in words and "pytest" not in words:
                 found.append(words)
     return found
+
+
+@pytest.fixture(scope="session")
+def docker_daemon() -> DockerDaemon:
+    try:
+        return shared_daemon()
+    except CannotStart as error:
+        pytest.skip(f"no Docker Engine: {error}")

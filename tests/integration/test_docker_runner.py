@@ -299,6 +299,8 @@ def test_a_step_that_fails_silently_shows_its_code_and_its_last_line_without_sec
     error = failure(program, paths, env=("HF_TOKEN",))
     assert error.name == "step-failed"
     assert "exit code 3: used [secret]" in error.message
+    # For whoever knows the tool and can say more.
+    assert error.tail == ("used [secret]",)
 
 
 def test_memory_over_the_limit_is_told_with_limit_and_expectation(daemon, paths):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine_pipeline.backends.port import EngineFacts, EngineFile, ServeCommand
+from engine_pipeline.backends.port import EngineFacts, EngineFile, OwnWords, ServeCommand
 from engine_pipeline.gates import report as reports
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome
@@ -65,6 +65,7 @@ class ChatBackend:
     """What a gate asks of an engine kind; the engine is a chat server's behaviour, in JSON."""
 
     kind = EngineKind.LLAMA_CPP
+    words = OwnWords()
 
     def inspect(self, engine_dir: Path) -> EngineFacts:
         path = engine_dir / "behaviour.json"

@@ -12,11 +12,13 @@ from engine_registry.documents import Document, Value
 from engine_registry.refs import Slug
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from engine_pipeline.build.plan import Step
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
+    from engine_registry.errors import EngineCIError
 
 
 class EngineFile(Value):
@@ -87,10 +89,43 @@ class ServeCommand(Value):
     shm_bytes: Annotated[int, Field(ge=0)] = 0
 
 
+class Words(Protocol):
+    """What an engine kind makes of text that its tools and servers print. Pure."""
+
+    def step_error(self, step: str, lines: Iterable[str]) -> EngineCIError | None:
+        """The error that a step ended with; None if none of its lines is known."""
+        ...
+
+    def load_error(self, name: str, lines: Iterable[str]) -> EngineCIError | None:
+        """Why a server gave up on the engine; None if none of its lines is known."""
+        ...
+
+    def load_warnings(self, lines: Iterable[str]) -> tuple[str, ...]:
+        """What a server that got ready had to say against the engine, each in a sentence."""
+        ...
+
+
+class OwnWords:
+    """Of kinds whose tools and servers are this project's: they end with an error of their own."""
+
+    def step_error(self, step: str, lines: Iterable[str]) -> EngineCIError | None:  # noqa: ARG002
+        """None: see `runners.protocol`."""
+        return None
+
+    def load_error(self, name: str, lines: Iterable[str]) -> EngineCIError | None:  # noqa: ARG002
+        """None: see `runners.protocol`."""
+        return None
+
+    def load_warnings(self, lines: Iterable[str]) -> tuple[str, ...]:  # noqa: ARG002
+        """None of these servers warns."""
+        return ()
+
+
 class Backend(Protocol):
     """One engine kind. `check`, `plan`, `compare` and `serve` are pure; `inspect` only reads."""
 
     kind: EngineKind
+    words: Words
 
     def check(self, spec: BuildSpec) -> None:
         """Refuse in milliseconds what this kind cannot build.

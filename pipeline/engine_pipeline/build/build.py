@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from engine_pipeline.backends.port import Backend
 from engine_pipeline.build import preflight
+from engine_pipeline.build.host import bound_to, host_inputs, platform_of
 from engine_pipeline.build.inspect import inspect_build
+from engine_pipeline.build.kept import kept_files
 from engine_pipeline.build.machine import free_disk_bytes
 from engine_pipeline.build.plan import BuildPlan
 from engine_pipeline.build.provenance import build_statement, model_config, model_descriptor
-from engine_pipeline.runners.port import StepPaths
-from engine_pipeline.spec.hardware import GpuSku, find_sku
+from engine_pipeline.runners.port import StepFailed, StepPaths
 from engine_pipeline.spec.lock import build_key
+from engine_pipeline.trust.policy import Role
+from engine_pipeline.trust.signatures import is_signed_with, sealed
 from engine_registry.attestation import provenance_statement
 from engine_registry.engines import BuildFacts, EngineDraft, EngineFile
-from engine_registry.record import Platform
 from engine_registry.store import Ownership
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from engine_pipeline.progress import Progress
     from engine_pipeline.runners.port import Runner, StepResult
     from engine_pipeline.spec.lock import BuildLock
+    from engine_pipeline.trust.ed25519 import SigningKey
     from engine_registry.digest import Digest
+    from engine_registry.engines import StoredEngine
     from engine_registry.record import Actor
     from engine_registry.registry import Registry
 
@@ -72,6 +76,7 @@ class _Workshop:
     progress: Progress
     actor: Actor
     clock: Callable[[], datetime]
+    signing_key: SigningKey | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +105,24 @@ class BuildResult:
     steps: tuple[StepOutcome, ...] = ()
 
 
-def plan_build(lock: BuildLock, backend: Backend) -> BuildPlan:
-    """Everything a build of this lock would do. Pure.
+def plan_build(lock: BuildLock, backend: Backend, machine: Machine | None = None) -> BuildPlan:
+    """Everything a build of this lock would do on `machine`. Pure.
+
+    Without a machine of the target's SKU the keys leave out what such a machine adds; see
+    `host.host_inputs`.
 
     Raises:
         InvalidInput, Incompatible: the backend refuses the spec.
     """
     backend.check(lock.spec)
+    steps = backend.plan(lock)
+    host = host_inputs(lock.spec.target, steps, machine)
     return BuildPlan(
         spec=lock.spec.name,
-        build_key=build_key(lock, {}),
+        build_key=build_key(lock, host),
+        host=host,
         lock=lock.digest,
-        steps=backend.plan(lock),
+        steps=bound_to(host, steps),
     )
 
 
@@ -128,6 +139,7 @@ def build(
     progress: Progress,
     actor: Actor,
     clock: Callable[[], datetime],
+    signing_key: SigningKey | None = None,
 ) -> BuildResult:
     """The engine of a lock: reused, resumed or built.
 
@@ -143,6 +155,8 @@ def build(
         progress: told everything.
         actor: who builds.
         clock: aware UTC time.
+        signing_key: signs the provenance before the engine is recorded. An engine that this key
+            has not signed is then built, not reused: who signs has built.
 
     Raises:
         InvalidInput, Incompatible: the spec, this machine or its tools do not fit.
@@ -161,11 +175,12 @@ def build(
         progress=progress,
         actor=actor,
         clock=clock,
+        signing_key=signing_key,
     )
     started_at = clock()
-    plan = plan_build(lock, backend)
+    plan = plan_build(lock, backend, machine)
     progress.phase("look-up", f"build key {plan.build_key.short}")
-    if (known := registry.engines.find_by_key(plan.build_key)) is not None:
+    if (known := _known(plan, workshop)) is not None:
         progress.note(f"engine reused: {known.digest} was built from the same inputs")
         return BuildResult(
             engine=known.digest,
@@ -188,6 +203,18 @@ def build(
         size_bytes=stored.size_bytes,
         steps=tuple(map(_outcome, kept)),
     )
+
+
+def _known(plan: BuildPlan, workshop: _Workshop) -> StoredEngine | None:
+    known = workshop.registry.engines.find_by_key(plan.build_key)
+    key = workshop.signing_key
+    if known is None or key is None:
+        return known
+    digest = known.digest
+    if is_signed_with(workshop.registry, digest, Role.BUILD, digest, key.public):
+        return known
+    workshop.progress.note(f"engine {digest.short} is not reused: this key has not signed it")
+    return None
 
 
 def _outcome(kept: KeptStep) -> StepOutcome:
@@ -232,7 +259,14 @@ def _maker(
             scratch=staging.scratch,
             log=staging.log,
         )
-        return workshop.runner.run(step, paths, workshop.progress)
+        try:
+            return workshop.runner.run(step, paths, workshop.progress)
+        except StepFailed as failed:
+            known = workshop.backend.words.step_error(step.name, failed.tail)
+            if known is None:
+                raise
+            known.hint += f"; its output is in {paths.log}"
+            raise known from failed
 
     return make
 
@@ -245,7 +279,6 @@ def _draft(
     started_at: datetime,
 ) -> EngineDraft:
     lock, spec = workshop.lock, workshop.lock.spec
-    sku = find_sku(spec.target.sku)
     finished_at = workshop.clock()
     statement = build_statement(
         lock,
@@ -272,12 +305,7 @@ def _draft(
             target=spec.target.sku,
             kind=str(spec.backend.kind),
             precision=str(spec.precision.weights),
-            platform=Platform(
-                sku=spec.target.sku,
-                sm=sku.sm if isinstance(sku, GpuSku) else None,
-                parallelism=spec.target.parallelism,
-                runtime=workshop.backend.runtime() | facts.runtime,
-            ),
+            platform=platform_of(spec.target, facts, plan.host, workshop.backend.runtime()),
             built_by=workshop.actor,
             built_at=finished_at,
             build_wall_s=round(sum(item.record.wall_s for item in kept), 3),
@@ -287,4 +315,10 @@ def _draft(
             engine, f"{spec.model.name}/{spec.target.sku}", statement
         ),
         lock=workshop.lock_bytes,
+        attachments=kept_files(
+            (step, item.output) for step, item in zip(plan.steps, kept, strict=True)
+        ),
+        attestations=lambda statement: (
+            (sealed(statement, Role.BUILD, workshop.signing_key),) if workshop.signing_key else ()
+        ),
     )

@@ -63,10 +63,15 @@ class Step(Value):
 
 
 class BuildPlan(Document):
-    """Everything a build will do, before it does anything."""
+    """Everything a build will do, before it does anything.
+
+    Attributes:
+        host: what the keys say of the building machine; empty if nothing of it, or none is known.
+    """
 
     spec: str
     build_key: Digest
+    host: dict[str, str] = {}
     lock: Digest
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
 

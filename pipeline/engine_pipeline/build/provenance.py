@@ -52,6 +52,7 @@ def build_statement(
         external_parameters={"spec": lock.spec.model_dump(mode="json")},
         internal_parameters={
             "build_key": str(plan.build_key),
+            "host": plan.host,
             "steps": [
                 {"name": step.name, "key": str(step.key), "argv": list(step.argv)}
                 for step in plan.steps

@@ -11,6 +11,7 @@ from engine_registry.errors import Incompatible
 if TYPE_CHECKING:
     from engine_pipeline.backends.port import EngineFacts
     from engine_pipeline.capacity.estimate import Capacity
+    from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.spec.shape import ModelShape
 
@@ -35,6 +36,14 @@ def sizing_of_facts(facts: EngineFacts) -> Sizing | None:
     """What an inspected engine needs room for; None where its files do not tell it all."""
     stated = facts.details.get("sizing")
     return None if stated is None else Sizing.model_validate(stated)
+
+
+def bytes_to_load(lock: BuildLock) -> int | None:
+    """Memory that one rank needs on its target's board; None where it cannot be said."""
+    if lock.shape is None:
+        return None
+    found = capacity_on(sizing_of_spec(lock.spec, lock.shape), lock.spec.target.sku)
+    return None if found is None else found.needed_bytes
 
 
 def refuse_unloadable(spec: BuildSpec, shape: ModelShape | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.gates.report import Report
     from engine_pipeline.trust.ed25519 import SigningKey
@@ -13,9 +15,28 @@ if TYPE_CHECKING:
 
 
 def judge(
-    shell: Shell, record: Record, name: str, *, again: bool, key: SigningKey | None
+    shell: Shell,
+    record: Record,
+    name: str,
+    *,
+    again: bool,
+    key: SigningKey | None,
+    against: str | None = None,
+    parents: Sequence[str] = (),
 ) -> tuple[Report, Digest, bool]:
-    """The report of one gate, its digest, and whether it was there already."""
+    """The report of one gate, its digest, and whether it was there already.
+
+    Args:
+        shell: this machine.
+        record: of the engine.
+        name: of the gate.
+        again: judge even if a report decides.
+        key: signs the report, if there is one.
+        against: whom to compare speed with instead of whom the policy names.
+        parents: whom to compare answers with instead of whom the policy names.
+    """
+    from engine_pipeline.cli.opponent import opponent_for, still_compared_with, with_against
+    from engine_pipeline.cli.parents import parents_for, still_held_to, with_parents
     from engine_pipeline.cli.wiring import utc_now
     from engine_pipeline.cli.wiring_runs import place_for
     from engine_pipeline.gates.run import run_gate
@@ -23,15 +44,23 @@ def judge(
     from engine_pipeline.promote.release import lock_of, runtime_config
     from engine_pipeline.trust.signatures import sign_report
 
-    policy = shell.policies.gate(name)
+    policy = with_against(shell.policies.gate(name), record, name, against)
+    policy = with_parents(policy, name, parents)
     suite = shell.suite(policy.suite)
     device = shell.device(record)
     shell.registry.engines.check_engine(record.engine)
+    opponent = opponent_for(shell, record, policy, named_by_hand=against is not None)
+    kin = parents_for(shell, record, policy)
     if not again:
         known = deciding_report(
             shell.registry, record.engine, name, policy.digest, suite.digest, device
         )
-        if known is not None and _may_be_reused(shell, record.engine, known[1], key):
+        if (
+            known is not None
+            and still_compared_with(known[0].paired, opponent)
+            and still_held_to(known[0].parity, kin)
+            and _may_be_reused(shell, record.engine, known[1], key)
+        ):
             shell.progress.note(f"{name}: reused report {known[1].short}; --again judges anew")
             return *known, True
     lock = lock_of(shell.registry, record)
@@ -48,6 +77,8 @@ def judge(
         clock=utc_now,
         workdir=shell.cache_dir / "gates",
         place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
+        opponent=opponent,
+        parents=kin,
     )
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)

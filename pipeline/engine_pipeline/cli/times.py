@@ -1,4 +1,4 @@
-"""Times on the command line: ISO 8601, a date, or a span from now."""
+"""Times on the command line: ISO 8601, a date, a span from now; and spans."""
 
 from __future__ import annotations
 
@@ -37,4 +37,25 @@ class Moment(click.ParamType[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+class Span(click.ParamType[timedelta]):
+    """`90s`, `30m`, `12h` or `7d`; more than nothing."""
+
+    name = "SPAN"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """Read a span as policies write it."""
+        from engine_pipeline.promote.duration import read_duration
+
+        try:
+            span = read_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not span:
+            self.fail("want at least 1s", param, ctx)
+        return span
+
+
 MOMENT = Moment()
+SPAN = Span()

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine_registry.errors import InvalidInput, NotFound
+from engine_registry.errors import EngineCIError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from engine_pipeline.build.build import BuildBackend
     from engine_pipeline.build.machine import Machine
     from engine_pipeline.build.step_cache import StepCache
+    from engine_pipeline.cli.github import GitHubJob
+    from engine_pipeline.compat.node import Node
     from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from engine_pipeline.trust.standing import KnownKey, Signatures
     from engine_registry.digest import Digest
     from engine_registry.index import Index
-    from engine_registry.record import Actor, Platform, Record
+    from engine_registry.record import Actor, Record, Release
+    from engine_registry.refs import ChannelRef
     from engine_registry.registry import Registry
 
 
@@ -76,7 +79,14 @@ class Shell:
             actor=self.actor,
             clock=utc_now,
             signatures=self.signatures,
+            node=self.node,
         )
+
+    def node(self, name: str) -> Node:
+        """The node that a file beside channels.yaml describes."""
+        from engine_pipeline.deploy.node import read_node
+
+        return read_node(self.channels_file.parent / name)
 
     @cached_property
     def keys(self) -> tuple[KnownKey, ...]:
@@ -127,6 +137,15 @@ class Shell:
                 reference="channels-missing",
             )
         return validated(self.channels_file, Policies)
+
+    def policy_of(self, ref: ChannelRef) -> ChannelPolicy | None:
+        """The rules of a channel; None where channels.yaml is not there or does not name it."""
+        try:
+            return self.policies.for_channel(ref)
+        except EngineCIError as error:
+            if error.name in {"channels-missing", "no-policy", "unknown-channel"}:
+                return None
+            raise
 
     @property
     def suites_dir(self) -> Path:
@@ -208,18 +227,23 @@ class Shell:
 
     def fit(
         self, definition: Definition, node: Path | None
-    ) -> Callable[[Platform], tuple[Finding, ...]]:
-        """The rules of what loads on a target: on a described node, or on this machine."""
-        from engine_pipeline.compat.fit import decide_fit
-        from engine_pipeline.deploy.node import fit_on_machine, read_node
+    ) -> Callable[[Release], tuple[Finding, ...]]:
+        """The rules of what loads on a target: on a described node, or on this machine.
+
+        What the channel's policy accepts untested is accepted.
+        """
+        from engine_pipeline.compat.fit import STRICT, accepting
+        from engine_pipeline.deploy.node import fit_of_release, read_node
 
         if node is None and definition.node is not None:
             node = self.channels_file.parent / definition.node
-        if node is None:
-            its_own = definition.kind == "directory"
-            return lambda platform: fit_on_machine(platform, self.machine, serves_its_image=its_own)
-        described = read_node(node)
-        return lambda platform: decide_fit(platform, described)
+        policy = self.policy_of(definition.ref)
+        return fit_of_release(
+            self.registry,
+            read_node(node) if node is not None else self.machine,
+            accepts=accepting(policy.accepts) if policy is not None else STRICT,
+            serves_its_image=definition.kind == "directory",
+        )
 
     def gates_for(self, record: Record) -> tuple[str, ...]:
         """Every gate that a channel of the engine's product asks for, each once."""
@@ -256,6 +280,13 @@ class Shell:
         from engine_pipeline.backends.llama_cpp.tokenizer import header_tokenizer
 
         return header_tokenizer(read_header(path))
+
+    @cached_property
+    def github_job(self) -> GitHubJob | None:
+        """The GitHub job that this process runs in; None elsewhere."""
+        from engine_pipeline.cli.github import github_job
+
+        return github_job(os.environ)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,12 +22,30 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.lock import BuildLock
 
 
-def runner_for(lock: BuildLock, kind: str) -> Runner:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimits:
+    """What one step may take; None leaves it to the runner.
+
+    Attributes:
+        stall_timeout_s: longest silence.
+        timeout_s: longest run.
+        memory_bytes: most memory of its container.
+    """
+
+    stall_timeout_s: float | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+
+
+def runner_for(lock: BuildLock, kind: str, limits: StepLimits) -> Runner:
     """The runner for a build of `lock`; `kind` is `docker` or `local`."""
     from engine_pipeline.build.preflight import gpu_demand
-    from engine_pipeline.runners.local import LocalRunner
+    from engine_pipeline.runners import local
 
-    here: Runner = LocalRunner()
+    here: Runner = local.LocalRunner(
+        stall_timeout_s=limits.stall_timeout_s or local.STALL_TIMEOUT_S,
+        timeout_s=limits.timeout_s or local.TIMEOUT_S,
+    )
     demand = gpu_demand(lock)
     if lock.image is None and demand is None:
         return here
@@ -38,7 +57,7 @@ def runner_for(lock: BuildLock, kind: str) -> Runner:
     else:
         from engine_pipeline.runners.docker.runner import DockerRunner
 
-        runner = ByImage(here, DockerRunner(here))
+        runner = ByImage(here, DockerRunner(here, memory_bytes=limits.memory_bytes))
     if demand is None:
         return runner
     from engine_pipeline.build.gpu_lease import LeasingRunner

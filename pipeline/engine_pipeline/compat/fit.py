@@ -16,6 +16,7 @@ say breaks the rule that needs it: a guess would be found out at load time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from engine_pipeline.compat.node import Node
@@ -25,11 +26,14 @@ from engine_pipeline.spec.hardware import CpuSku, GpuSku, find_sku, matches_host
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine_pipeline.compat.node import NodeGpu
     from engine_registry.record import Platform
 
 TENSORRT = "tensorrt"
 TENSORRT_LLM = "tensorrt_llm"
+_ACCEPTED = ", accepted by policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,22 @@ class FitPolicy:
 
 
 STRICT = FitPolicy()
+
+
+class Untested(StrEnum):
+    """What a channel may accept, by the names that `channels.yaml` has for it."""
+
+    SAME_SM_OTHER_SKU = "same-sm-other-sku"
+    OLDER_DRIVER = "older-driver"
+
+
+def accepting(names: Iterable[Untested]) -> FitPolicy:
+    """The policy that accepts these and nothing else."""
+    accepted = frozenset(names)
+    return FitPolicy(
+        same_sm_other_sku=Untested.SAME_SM_OTHER_SKU in accepted,
+        older_driver=Untested.OLDER_DRIVER in accepted,
+    )
 
 
 def decide_fit(
@@ -85,6 +105,17 @@ def decide_fit(
     return tuple(findings)
 
 
+def sum_up(node: Node, findings: tuple[Finding, ...]) -> Finding:
+    """One finding for a whole node, called `fit`: what is broken, or what policy had to accept."""
+    broken = [finding for finding in findings if not finding.holds]
+    if broken:
+        says = "; ".join(f"{finding.rule}: {finding.says}" for finding in broken)
+        return _finding("fit", False, f"node {node.name}: {says}", broken[0].hint)
+    accepted = "".join(f"; {f.says}" for f in findings if f.says.endswith(_ACCEPTED))
+    rules = ", ".join(finding.rule for finding in findings)
+    return _finding("fit", True, f"node {node.name} fits by {rules}{accepted}", "")
+
+
 def _sku(sku: GpuSku, node: Node, policy: FitPolicy) -> Finding:
     fit = matches_host(sku, node.host)
     if fit.fits:
@@ -94,7 +125,7 @@ def _sku(sku: GpuSku, node: Node, policy: FitPolicy) -> Finding:
     cut = ", cut into MIG instances" if any(gpu.mig for gpu in node.gpus) else ""
     says = f"engine was built for {sku.name}, {node.name} has {theirs}{cut}"
     if _usable(sku, node, policy):
-        return _finding("sku", True, f"{says}: same SM {sku.sm}, accepted by policy", "")
+        return _finding("sku", True, f"{says}: same SM {sku.sm}{_ACCEPTED}", "")
     same = any(_sm_of(gpu) == sku.sm for gpu in node.gpus if not gpu.mig)
     return _finding(
         "sku",
@@ -145,7 +176,7 @@ def _driver(release: str, node: Node, policy: FitPolicy) -> Finding:
     if version_parts(node.driver) >= version_parts(least):
         return _finding("driver", True, f"{says} {node.driver}", "")
     if policy.older_driver:
-        return _finding("driver", True, f"{says} {node.driver}: older, accepted by policy", "")
+        return _finding("driver", True, f"{says} {node.driver}: older{_ACCEPTED}", "")
     return _finding("driver", False, f"{says} {node.driver}", f"install driver {least} or newer")
 
 

@@ -50,6 +50,13 @@ class Node(Document):
     tensorrt_llm: str | None = None
 
     @property
+    def at_rest(self) -> Node:
+        """The node with nothing on its boards: what is free just now is left out."""
+        return self.model_copy(
+            update={"gpus": tuple(gpu.model_copy(update={"free_mib": None}) for gpu in self.gpus)}
+        )
+
+    @property
     def host(self) -> Host:
         """The part that decides which SKUs it is; boards that are cut up do not count."""
         return Host(

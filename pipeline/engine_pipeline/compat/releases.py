@@ -6,14 +6,11 @@ newer than another: what a release can do is a field of its row.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-_TABLE = Path(__file__).with_name("releases.json")
+from engine_pipeline.tables import table_beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +88,5 @@ def version_parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "releases.json")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.targets.port import Reading, Target
     from engine_registry.digest import Digest
-    from engine_registry.record import Platform, Release
+    from engine_registry.record import Release
     from engine_registry.refs import ChannelRef
     from engine_registry.registry import Registry
 
@@ -63,7 +63,7 @@ def deploy(
     target: Target,
     *,
     backend: Callable[[str], Backend],
-    fit: Callable[[Platform], tuple[Finding, ...]],
+    fit: Callable[[Release], tuple[Finding, ...]],
     progress: Progress,
     rebind: bool = False,
     deep: bool = False,
@@ -75,7 +75,7 @@ def deploy(
         channel: what the target follows.
         target: what to bring there.
         backend: knows an engine kind by name.
-        fit: what the rules say of an engine's platform on the target's node.
+        fit: what the rules say of a release on the target's node.
         progress: told what goes on.
         rebind: let the target follow this channel although it followed another.
         deep: hash what is there already, and heal it where it is damaged.
@@ -94,7 +94,7 @@ def deploy(
             wanted,
             before.fence,
             logged=logged,
-            fit=fit(wanted.release.content.platform),
+            fit=fit(wanted.release),
             rebind=rebind,
         )
         refuse_deployment(target.name, findings)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from engine_pipeline.gates.check import Answer, judge_all
 from engine_pipeline.gates.ending import settle
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import TEXT_LIMIT_CHARS, Attempt, CaseResult
+from engine_pipeline.gates.report import (
+    ASKED_LIMIT_CHARS,
+    TEXT_LIMIT_CHARS,
+    Attempt,
+    CaseResult,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,4 +133,5 @@ def _result(case: Case, attempts: list[Attempt]) -> CaseResult:
         score=sum(attempt.outcome is Outcome.PASSED for attempt in attempts) / len(attempts),
         agreement=most[0][1] / answers.total() if most else None,
         attempts=tuple(attempts),
+        asked=case.messages[-1].content[:ASKED_LIMIT_CHARS],
     )

@@ -8,11 +8,17 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates import markdown_parity
+from engine_pipeline.gates.markdown_paired import HEAD, advice, paired_facts, paired_rows
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.visible import visible
+from engine_pipeline.gates.words import MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from engine_pipeline.gates.paired_result import PairedResult
+    from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import PerformanceBars
     from engine_pipeline.gates.report import (
         Attempt,
@@ -26,27 +32,22 @@ _WIDTH = 98
 _CELL = 78
 _SHOWN_CASES = 30
 _SHOWN_TEXT = 300
-_MEANING = {
-    Outcome.PASSED: "judged, and good enough",
-    Outcome.FAILED: "judged, and not good enough",
-    Outcome.ERRORED: "could not be judged; this says nothing about the engine",
-    Outcome.INCONCLUSIVE: "judged, but the evidence is too thin for a verdict",
-    Outcome.SKIPPED: "not examined",
-}
 
 
 def to_markdown(report: Report) -> str:
     """The report as Markdown."""
     parts = [
         f"# {report.outcome.upper()}: gate {report.gate} on engine {report.engine.short}",
-        f"{report.outcome.capitalize()} means: {_MEANING[report.outcome]}.",
+        f"{report.outcome.capitalize()} means: {MEANING[report.outcome]}.",
         _why(report),
         _findings(report),
         _log(report),
         _unhappy_cases(report),
         _tags(report),
         _unsteady(report),
+        *map(_parity, report.parity),
         _performance(report.performance, report.policy.performance),
+        _paired(report.paired),
         _circumstances(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -150,6 +151,39 @@ def _performance(result: PerformanceResult | None, bars: PerformanceBars | None)
     return "\n".join(lines)
 
 
+def _paired(result: PairedResult | None) -> str:
+    if result is None:
+        return ""
+    verdict = _bullet(f"{result.outcome.upper()}: {result.reason}")
+    parts = ["## Against the live engine", verdict]
+    if result.comparisons:
+        parts.append(_table(HEAD, paired_rows(result)))
+    parts.append("\n".join(map(_bullet, paired_facts(result))))
+    if (what := advice(result)) is not None:
+        parts.append(f"Next: {what}")
+    return "\n\n".join(parts)
+
+
+def _parity(result: ParityResult) -> str:
+    parts = [
+        f"## {_inline(markdown_parity.title(result))}",
+        _bullet(f"{result.outcome.upper()}: {result.reason}"),
+    ]
+    if result.measures is None:
+        return "\n\n".join(parts)
+    facts = [*(f"{m}: {o}: {why}" for m, o, why in markdown_parity.measure_rows(result))]
+    parts.append("\n".join(map(_bullet, [*facts, *markdown_parity.parity_facts(result)])))
+    parts.append(_table(markdown_parity.TAG_HEAD, markdown_parity.tag_rows(result)))
+    shown, left = markdown_parity.shown_divergences(result)
+    for one in shown:
+        heading = markdown_parity.divergence_title(one, result.measures.unit)
+        lines = _block("\n".join(markdown_parity.divergence_lines(one)))
+        parts.append("\n".join([f"### {_inline(heading)}", "", *lines]))
+    if left:
+        parts.append(f"And {left} more: see report.json.")
+    return "\n\n".join(parts)
+
+
 def _circumstances(report: Report) -> str:
     device = report.device
     load = "" if report.load.load_s is None else f" in {report.load.load_s:.1f} s"
@@ -171,7 +205,7 @@ def _circumstances(report: Report) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    body = [[visible(cell).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [list(head), *body]) for column in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
@@ -193,12 +227,12 @@ def _bullet(text: str) -> str:
 
 def _block(text: str) -> list[str]:
     """An indented block: no fence that the text itself could close."""
-    return [f"    {line}".rstrip() for line in text.splitlines()]
+    return [f"    {line}".rstrip() for line in visible(text).split("\n")]
 
 
 def _inline(text: str) -> str:
     """Text of an answer within a line, without Markdown or HTML of its own."""
-    plain = " ".join(text.split())
+    plain = visible(" ".join(text.split()))
     return "".join(f"\\{char}" if char in "\\`*<>[]|#" else char for char in plain)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from engine_pipeline.gates.client import ChatClient
-    from engine_pipeline.gates.policy import PerformanceBars
+    from engine_pipeline.gates.load import Load
     from engine_pipeline.gates.reply import Reply
     from engine_pipeline.gates.report import PerformanceResult
     from engine_pipeline.progress import Progress
@@ -28,57 +28,57 @@ _IGNORE_EOS = {"ignore_eos": True}
 
 async def measure(
     client: ChatClient,
-    bars: PerformanceBars,
+    load: Load,
     *,
     progress: Progress,
     gone: Callable[[], str | None],
 ) -> PerformanceResult:
-    """Warm up, then send `bars.requests` requests, `bars.concurrency` of them at a time.
+    """Warm up, then send `load.requests` requests, `load.concurrency` of them at a time.
 
     Args:
         client: an open client.
-        bars: the load to make.
+        load: what to make.
         progress: told after each measured answer.
         gone: says why there is no server any more; waited for a little if connections were lost.
     """
-    warmup = range(-bars.warmup_requests, 0)
+    warmup = range(-load.warmup_requests, 0)
     extra: dict[str, Any] = dict(_IGNORE_EOS)
-    warm = await _send(client, bars, warmup, extra)
+    warm = await _send(client, load, warmup, extra)
     if any(reply.error and reply.error.kind is ErrorKind.HTTP for reply in warm):
         extra = {}
-        warm = await _send(client, bars, warmup, extra)
+        warm = await _send(client, load, warmup, extra)
     ignores_eos = bool(extra) and all(
-        reply.completion_tokens == bars.output_tokens for reply in warm
+        reply.completion_tokens == load.output_tokens for reply in warm
     )
     finished = count(1)
-    progress.update(0, bars.requests, "requests")
+    progress.update(0, load.requests, "requests")
 
     def tick() -> None:
-        progress.update(next(finished), bars.requests, "requests")
+        progress.update(next(finished), load.requests, "requests")
 
-    replies = await _send(client, bars, range(bars.requests), extra, tick)
+    replies = await _send(client, load, range(load.requests), extra, tick)
     if any(reply.error and reply.error.lost_connection for reply in replies):
         await settle(gone)
-    return summarise(replies, bars, ignores_eos=ignores_eos)
+    return summarise(replies, load, ignores_eos=ignores_eos)
 
 
 async def _send(
     client: ChatClient,
-    bars: PerformanceBars,
+    load: Load,
     indices: Iterable[int],
     extra: dict[str, Any],
     tick: Callable[[], None] = lambda: None,
 ) -> Sequence[Reply]:
-    sampling = Sampling(temperature=0.0, top_p=1.0, seed=0, max_tokens=bars.output_tokens)
+    sampling = Sampling(temperature=0.0, top_p=1.0, seed=0, max_tokens=load.output_tokens)
     work = iter(indices)
     replies: list[Reply] = []
 
     async def send_on() -> None:
         for index in work:
-            replies.append(await client.ask(prompt(index, bars.prompt_words), sampling, extra))
+            replies.append(await client.ask(prompt(index, load.prompt_words), sampling, extra))
             tick()
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(bars.concurrency):
+        for _ in range(load.concurrency):
             group.create_task(send_on())
     return replies

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from engine_pipeline.gates.load import Concurrency, Load
+from engine_pipeline.gates.paired_bars import PairedBars
+from engine_pipeline.gates.parity_bars import ParityBars
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 # A bar of 0 is one that cannot be missed.
 Score = Annotated[float, Field(gt=0.0, le=1.0)]
 Bar = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Concurrency = Annotated[int, Field(ge=1, le=256)]
 
 
 class QualityBars(Value):
@@ -39,22 +41,9 @@ class QualityBars(Value):
     must_cases: Literal["all"] = "all"
 
 
-class PerformanceBars(Value):
-    """How the load is made and how fast the engine must be; at least one bar.
+class PerformanceBars(Load):
+    """How the load is made and how fast the engine must be; at least one bar."""
 
-    Attributes:
-        requests: how many are measured; a p95 bar needs 59 to be proven at 95 % confidence.
-        concurrency: how many are in flight, all the time.
-        output_tokens: how many tokens each request asks for, end-of-sequence ignored.
-        prompt_words: length of each prompt; no two prompts are equal.
-        warmup_requests: sent first and not measured.
-    """
-
-    requests: Annotated[int, Field(ge=1, le=100_000)]
-    concurrency: Concurrency
-    output_tokens: Annotated[int, Field(ge=2, le=8192)]
-    prompt_words: Annotated[int, Field(ge=8, le=8192)] = 48
-    warmup_requests: Annotated[int, Field(ge=1, le=1000)] = 2
     max_ttft_p95_ms: Bar | None = None
     max_tpot_p95_ms: Bar | None = None
     min_output_tokens_per_s: Bar | None = None
@@ -83,6 +72,8 @@ class GatePolicy(Value):
         timeout_s: longest wait for one answer.
         load_timeout_s: longest wait for the engine to load.
         performance: None measures no speed, and the report says so.
+        paired: how the engine is compared with what is live; None compares with nothing.
+        parity: whose answers it must still give; None compares with nobody's.
     """
 
     suite: Slug
@@ -91,11 +82,21 @@ class GatePolicy(Value):
     load_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
     quality: QualityBars
     performance: PerformanceBars | None = None
+    paired: PairedBars | None = None
+    parity: ParityBars | None = None
 
     @property
     def digest(self) -> Digest:
-        """The digest that a report carries as the policy it was judged under."""
-        return Digest.of(canonical_json(self))
+        """The digest that a report carries as the policy it was judged under.
+
+        A policy without `paired` or `parity` has the digest it had before there was such a thing,
+        so reports made then are still evidence.
+        """
+        return Digest.of(canonical_json(self.model_dump(mode="json", exclude=self._absent)))
+
+    @property
+    def _absent(self) -> set[str]:
+        return {name for name in ("paired", "parity") if getattr(self, name) is None}
 
 
 def check_fits(policy: GatePolicy, suite: Suite) -> None:

@@ -14,8 +14,11 @@ from pydantic import AwareDatetime, Field
 
 from engine_pipeline.gates.check import CheckVerdict
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.paired_result import PairedResult
+from engine_pipeline.gates.parity_result import ParityResult
 from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.gates.stats import Estimate
+from engine_pipeline.gates.template import TemplateResult
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.record import Text
@@ -31,6 +34,7 @@ DEVICE = "org.engine-ci.gate.device"
 CREATED = "org.opencontainers.image.created"
 
 TEXT_LIMIT_CHARS = 2000
+ASKED_LIMIT_CHARS = 500
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -64,12 +68,14 @@ class LoadResult(Value):
     Attributes:
         load_s: from the start of the process until it was ready.
         log: the last lines of the server's log, if it did not get ready or did not stay up.
+        warnings: what the server said against the engine although it loaded it.
     """
 
     outcome: Outcome
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
     load_s: float | None = None
     log: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Attempt(Value):
@@ -94,6 +100,7 @@ class CaseResult(Value):
     """One case.
 
     Attributes:
+        asked: the last message that was sent, at most ASKED_LIMIT_CHARS of it.
         outcome: failed if any attempt failed, else errored if any could not be judged.
         score: share of the attempts that passed.
         agreement: share of the answers that are the most frequent one, as far as they are kept;
@@ -107,6 +114,7 @@ class CaseResult(Value):
     score: float
     agreement: float | None
     attempts: Annotated[tuple[Attempt, ...], Field(min_length=1)]
+    asked: str = ""
 
     @property
     def errored(self) -> int:
@@ -221,6 +229,9 @@ class Report(Document):
         outcome: `outcome.combine` of the findings'.
         cases: empty if the engine did not load.
         performance: None if it was not measured; a finding says why.
+        paired: None if the policy does not ask for it; without a baseline it says so itself.
+        template: None if the suite says nothing of chat template and tokenizer.
+        parity: one for each parent that the policy names.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
     """
@@ -240,6 +251,9 @@ class Report(Document):
     cases: tuple[CaseResult, ...] = ()
     tags: tuple[TagScore, ...] = ()
     performance: PerformanceResult | None = None
+    paired: PairedResult | None = None
+    template: TemplateResult | None = None
+    parity: tuple[ParityResult, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
 

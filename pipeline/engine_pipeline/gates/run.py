@@ -2,9 +2,12 @@
 
     1 check     every byte of the engine is there and right, or nothing is judged
     2 load      gate zero: a server gets ready with it
-    3 golden    the suite's prompts, answers held to their checks
+    3 golden    what chat template and tokenizer make of chats, if the suite says; then the suite's
+                prompts, answers held to their checks
     4 speed     load at the policy's concurrency, if it asks for any
-    5 report    the one write; before it, a crash leaves a directory that a later run sweeps
+    5 parity    its greedy answers against those of its parents, if the policy names any
+    6 paired    the same load on this engine and on the live one in turn, if the policy asks for it
+    7 report    the one write; before it, a crash leaves a directory that a later run sweeps
 
 Trouble that is not the engine's still ends in a report, with outcome errored, so that the history
 shows the attempt. An interrupted run attaches nothing.
@@ -13,39 +16,48 @@ shows the attempt. An interrupted run attaches nothing.
 from __future__ import annotations
 
 import asyncio
-import platform
 from contextlib import nullcontext
-from dataclasses import dataclass
-from importlib import metadata
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.gates.client import ChatClient
 from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
+from engine_pipeline.gates.gate_zero import loaded, not_ready
 from engine_pipeline.gates.golden import ask_suite
 from engine_pipeline.gates.judge import judge_performance, judge_quality, tag_scores
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome, combine
+from engine_pipeline.gates.paired_gate import compare_with_live, finding_of
+from engine_pipeline.gates.paired_result import Baseline
+from engine_pipeline.gates.parity_gate import compare_with_parents, parity_findings
 from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.policy import check_fits
 from engine_pipeline.gates.reply import DEFINITIONS
 from engine_pipeline.gates.report import Finding, LoadResult, Report, listing
 from engine_pipeline.gates.scratch import scratch
-from engine_pipeline.gates.server import serving
+from engine_pipeline.gates.server import log_lines
+from engine_pipeline.gates.starter import Starter
+from engine_pipeline.gates.template_ask import guard_template, template_findings
+from engine_pipeline.gates.versions import client_versions
 from engine_registry.documents import canonical_json
-from engine_registry.errors import InvalidInput, NotFound
 from engine_registry.manifest import REPORT_ARTIFACT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
-    from engine_pipeline.backends.port import Backend, ServeCommand
+    from engine_pipeline.backends.port import Backend, ServeCommand, Words
+    from engine_pipeline.gates.paired_gate import Opponent
+    from engine_pipeline.gates.paired_result import PairedResult
+    from engine_pipeline.gates.parity_parent import NoParent, ParentEngine
+    from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.report import CaseResult, Device, PerformanceResult
     from engine_pipeline.gates.server import Server
     from engine_pipeline.gates.suite import Suite
+    from engine_pipeline.gates.template import TemplateResult
     from engine_pipeline.progress import Progress
     from engine_registry.digest import Digest
     from engine_registry.registry import Registry
@@ -64,6 +76,9 @@ class _Examined:
     findings: tuple[Finding, ...]
     cases: tuple[CaseResult, ...] = ()
     performance: PerformanceResult | None = None
+    template: TemplateResult | None = None
+    parity: tuple[ParityResult, ...] = ()
+    paired: PairedResult | None = None
 
 
 def run_gate(
@@ -80,6 +95,8 @@ def run_gate(
     clock: Callable[[], datetime],
     workdir: Path,
     place: Place = nullcontext,
+    opponent: Opponent | Baseline | None = None,
+    parents: Sequence[ParentEngine | NoParent] = (),
 ) -> tuple[Report, Digest]:
     """Judge an engine and attach the report to it; the report and its referrer's digest.
 
@@ -101,6 +118,9 @@ def run_gate(
             linked, not copied.
         place: turns the backend's command into the one that is started on this machine, for as
             long as its block lasts; a server in a container is a command that holds it.
+        opponent: the live engine, or a baseline that says why there is none; looked at only if the
+            policy has `paired`.
+        parents: whose answers it is compared with; looked at only if the policy has `parity`.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the runtime configuration is wrong.
@@ -114,19 +134,74 @@ def run_gate(
         progress.phase("check", f"engine {engine.short}")
         engine_dir = directory / "engine"
         registry.engines.materialise(engine, engine_dir)
-        examined = _examine(
-            backend,
-            engine_dir,
-            runtime_config,
-            device.runtime,
-            directory / "server.log",
-            policy,
-            suite,
-            progress,
-            place,
+        candidate = Starter(
+            backend=backend,
+            engine_dir=engine_dir,
+            runtime_config=runtime_config,
+            runtime=device.runtime,
+            log_path=directory / "server.log",
+            progress=progress,
+            timeout_s=policy.load_timeout_s,
+            place=place,
+        )
+        examined = _examine(candidate, policy, suite, progress)
+        examined = _compared(
+            examined, candidate, parents, opponent, registry, policy, suite, device, directory
         )
     progress.phase("report")
-    report = Report(
+    report = _report(examined, engine, gate, policy, suite, device, started_at, clock())
+    return report, attach(registry, report)
+
+
+def _compared(
+    examined: _Examined,
+    candidate: Starter,
+    parents: Sequence[ParentEngine | NoParent],
+    opponent: Opponent | Baseline | None,
+    registry: Registry,
+    policy: GatePolicy,
+    suite: Suite,
+    device: Device,
+    directory: Path,
+) -> _Examined:
+    """What was examined, and what comparing with parents and with the live engine added to it."""
+    parity = compare_with_parents(
+        registry=registry,
+        candidate=candidate,
+        parents=parents,
+        policy=policy,
+        suite=suite,
+        device=device,
+        loads=examined.load.outcome is Outcome.PASSED,
+        progress=candidate.progress,
+        directory=directory,
+    )
+    findings = (*examined.findings, *parity_findings(parity))
+    paired = compare_with_live(
+        registry=registry,
+        candidate=candidate,
+        opponent=opponent or Baseline(named="nobody", engine=None),
+        policy=policy,
+        so_far=findings,
+        progress=candidate.progress,
+        directory=directory,
+    )
+    return replace(
+        examined, findings=(*findings, *finding_of(paired)), parity=parity, paired=paired
+    )
+
+
+def _report(
+    examined: _Examined,
+    engine: Digest,
+    gate: str,
+    policy: GatePolicy,
+    suite: Suite,
+    device: Device,
+    started_at: datetime,
+    finished_at: datetime,
+) -> Report:
+    return Report(
         engine=engine,
         gate=gate,
         suite_name=suite.name,
@@ -135,17 +210,19 @@ def run_gate(
         policy_digest=policy.digest,
         device=device,
         started_at=started_at,
-        finished_at=clock(),
+        finished_at=finished_at,
         outcome=combine(finding.outcome for finding in examined.findings),
         load=examined.load,
         findings=examined.findings,
         cases=examined.cases,
         tags=tag_scores(examined.cases, policy.quality),
         performance=examined.performance,
+        template=examined.template,
+        parity=examined.parity,
+        paired=examined.paired,
         definitions=DEFINITIONS,
-        client=_versions(),
+        client=client_versions(),
     )
-    return report, attach(registry, report)
 
 
 def attach(registry: Registry, report: Report) -> Digest:
@@ -161,61 +238,39 @@ def attach(registry: Registry, report: Report) -> Digest:
     )
 
 
-def _examine(
-    backend: Backend,
-    engine_dir: Path,
-    runtime_config: dict[str, Any],
-    runtime: dict[str, str],
-    log_path: Path,
-    policy: GatePolicy,
-    suite: Suite,
-    progress: Progress,
-    place: Place,
-) -> _Examined:
+def _examine(candidate: Starter, policy: GatePolicy, suite: Suite, progress: Progress) -> _Examined:
     progress.phase("load")
+    words = candidate.backend.words
     try:
-        facts = backend.inspect(engine_dir)
-    except (InvalidInput, NotFound) as error:
-        return _not_loaded(Outcome.FAILED, error.message)
-    # The runtime that the engine was recorded with, not whichever is supported today.
-    recorded = facts.model_copy(update={"runtime": facts.runtime | runtime})
-    command = backend.serve(recorded, runtime_config)
-    try:
-        with (
-            place(command) as placed,
-            serving(
-                placed,
-                engine_dir,
-                progress=progress,
-                log_path=log_path,
-                timeout_s=policy.load_timeout_s,
-            ) as server,
-        ):
-            return asyncio.run(_ask(server, policy, suite, progress))
-    except DidNotLoad as error:
-        return _not_loaded(Outcome.FAILED, error.message, error.log)
-    except CouldNotServe as error:
-        return _not_loaded(Outcome.ERRORED, error.message, error.log)
+        with candidate.serve() as server:
+            return asyncio.run(_ask(server, policy, suite, progress, words))
+    except (DidNotLoad, CouldNotServe) as error:
+        return _not_loaded(not_ready(error, words, log_lines(candidate.log_path)))
 
 
-def _not_loaded(outcome: Outcome, reason: str, log: tuple[str, ...] = ()) -> _Examined:
+def _not_loaded(load: LoadResult) -> _Examined:
     skipped = "not examined: the engine is not loaded"
     return _Examined(
-        load=LoadResult(outcome=outcome, reason=reason[:2000], log=log),
+        load=load,
         findings=(
-            Finding(name="load", outcome=outcome, reason=reason[:2000]),
+            Finding(name="load", outcome=load.outcome, reason=load.reason),
             Finding(name="quality", outcome=Outcome.SKIPPED, reason=skipped),
             Finding(name="performance", outcome=Outcome.SKIPPED, reason=skipped),
         ),
     )
 
 
-async def _ask(server: Server, policy: GatePolicy, suite: Suite, progress: Progress) -> _Examined:
+async def _ask(
+    server: Server, policy: GatePolicy, suite: Suite, progress: Progress, words: Words
+) -> _Examined:
+    # Before it is asked: what it says of requests is not about loading.
+    warnings = words.load_warnings(server.said())
 
     def gone() -> str | None:
         ended = server.ended()
         return None if ended is None else f"the server {ended.words}"
 
+    template = await guard_template(server.endpoint, suite.template, timeout_s=policy.timeout_s)
     progress.phase("golden", f"suite {suite.name}, {len(suite.cases)} cases")
     performance: PerformanceResult | None = None
     async with ChatClient(server.endpoint, timeout_s=policy.timeout_s) as client:
@@ -232,48 +287,20 @@ async def _ask(server: Server, policy: GatePolicy, suite: Suite, progress: Progr
             speed = judge_performance(performance, policy.performance)
             if (how := gone()) is not None:
                 speed = _no_speed(f"not judged: {how}")
-    load = _load(server)
+    load = loaded(server, warnings)
     return _Examined(
         load=load,
         findings=(
             Finding(name="load", outcome=load.outcome, reason=load.reason),
+            *template_findings(template),
             *judge_quality(cases, policy.quality),
             *speed,
         ),
         cases=cases,
         performance=performance,
-    )
-
-
-def _load(server: Server) -> LoadResult:
-    ending = server.ended()
-    ready = f"ready in {server.load_s:.1f} s"
-    if ending is None:
-        return LoadResult(
-            outcome=Outcome.PASSED, reason=f"{ready}, up to the end", load_s=round(server.load_s, 3)
-        )
-    return LoadResult(
-        outcome=Outcome.FAILED if ending.by_itself else Outcome.ERRORED,
-        reason=f"{ready}, but the server {ending.words} while it was asked",
-        load_s=round(server.load_s, 3),
-        log=server.log(),
+        template=template,
     )
 
 
 def _no_speed(why: str) -> tuple[Finding, ...]:
     return (Finding(name="performance", outcome=Outcome.SKIPPED, reason=why),)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "engine-ci": _version("engine-ci"),
-        "aiohttp": _version("aiohttp"),
-        "python": platform.python_version(),
-    }
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -42,6 +42,8 @@ _HEALTH_TIMEOUT_S = 1.0
 STOP_S = 10.0
 # The guard kills what is left after that time, and then ends itself.
 _GUARD_S = 5.0
+# As much of a log as is searched from either end: loading is told at its start, an end at its end.
+_SEARCHED_BYTES = 1 << 20
 _SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE
 )
@@ -69,6 +71,23 @@ class Server:
     def log(self) -> tuple[str, ...]:
         """The last lines it wrote."""
         return last_lines(self.log_path)
+
+    def said(self) -> tuple[str, ...]:
+        """Everything it wrote, as `log_lines` gives it."""
+        return log_lines(self.log_path)
+
+
+def log_lines(log_path: Path) -> tuple[str, ...]:
+    """A server's log, but for the middle of a very long one; empty if there is none."""
+    try:
+        with log_path.open("rb") as stream:
+            head = stream.read(_SEARCHED_BYTES)
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(len(head), size - _SEARCHED_BYTES))
+            rest = stream.read(_SEARCHED_BYTES)
+    except OSError:
+        return ()
+    return tuple((head + rest).decode(errors="replace").splitlines())
 
 
 @contextmanager

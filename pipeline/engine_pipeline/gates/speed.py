@@ -14,11 +14,11 @@ from engine_pipeline.gates.report import Measured, PerformanceResult, Sample
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine_pipeline.gates.policy import PerformanceBars
+    from engine_pipeline.gates.load import Load
     from engine_pipeline.gates.reply import Reply
 
 
-def failure(reply: Reply, bars: PerformanceBars, *, ignores_eos: bool) -> str | None:
+def failure(reply: Reply, load: Load, *, ignores_eos: bool) -> str | None:
     """What makes a measured request count as failed; None if it is good.
 
     An answer without a token, or, where the server ignores the end of sequence, of another length
@@ -28,18 +28,16 @@ def failure(reply: Reply, bars: PerformanceBars, *, ignores_eos: bool) -> str | 
         return reply.error.name
     if not reply.event_at:
         return "no-tokens"
-    if ignores_eos and reply.completion_tokens != bars.output_tokens:
+    if ignores_eos and reply.completion_tokens != load.output_tokens:
         return "wrong-length"
     return None
 
 
-def summarise(
-    replies: Sequence[Reply], bars: PerformanceBars, *, ignores_eos: bool
-) -> PerformanceResult:
+def summarise(replies: Sequence[Reply], load: Load, *, ignores_eos: bool) -> PerformanceResult:
     """The metrics of a run; `replies` in any order, at least one."""
-    verdicts = [failure(reply, bars, ignores_eos=ignores_eos) for reply in replies]
+    verdicts = [failure(reply, load, ignores_eos=ignores_eos) for reply in replies]
     good = [reply for reply, verdict in zip(replies, verdicts, strict=True) if verdict is None]
-    start, end = steady_window(replies, bars.concurrency)
+    start, end = steady_window(replies, load.concurrency)
     metrics = _latencies(good, failed=len(replies) - len(good))
     if all(reply.completion_tokens is not None for reply in good) and end > start:
         slots = tokens_by_slot(good, start, end)
@@ -48,9 +46,9 @@ def summarise(
         )
     return PerformanceResult(
         requests=len(replies),
-        concurrency=bars.concurrency,
-        warmup_requests=bars.warmup_requests,
-        output_tokens=bars.output_tokens,
+        concurrency=load.concurrency,
+        warmup_requests=load.warmup_requests,
+        output_tokens=load.output_tokens,
         ignores_eos=ignores_eos,
         failed=dict(sorted(Counter(verdict for verdict in verdicts if verdict).items())),
         unreached=sum(_unreached(reply) for reply in replies),

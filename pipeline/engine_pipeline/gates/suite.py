@@ -8,13 +8,13 @@ content, so moving a case to another file changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from engine_pipeline.gates.check import Answer, Check, judge_all
 from engine_registry.digest import Digest
-from engine_registry.documents import Document, Value
+from engine_registry.documents import Document, Value, canonical_json
 from engine_registry.record import Text
 from engine_registry.refs import Slug
 
@@ -125,6 +125,44 @@ class Reference(Value):
     note: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+class GoldenChat(Value):
+    """One chat and what it becomes before the model sees it.
+
+    Attributes:
+        tools: their schemas, as a request gives them.
+        prompt: after the chat template; None if the server that it was recorded from does not tell.
+        tokens: after the tokenizer.
+    """
+
+    id: Slug
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    tools: tuple[dict[str, Any], ...] = ()
+    prompt: str | None = None
+    tokens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+class TemplateGoldens(Value):
+    """`template.yaml`: what chat template and tokenizer make of some chats.
+
+    Attributes:
+        reference: whose prompts these are.
+        special_tokens: text → number; each must be a single token.
+    """
+
+    schema_version: Literal[1]
+    reference: Reference
+    special_tokens: dict[str, int] = {}
+    chats: Annotated[tuple[GoldenChat, ...], Field(min_length=1, max_length=100)]
+
+    @model_validator(mode="after")
+    def _names_each_chat_once(self) -> Self:
+        ids = [chat.id for chat in self.chats]
+        if twice := sorted({one for one in ids if ids.count(one) > 1}):
+            msg = f"chat ids given twice: {', '.join(twice)}"
+            raise ValueError(msg)
+        return self
+
+
 class _Head(Value):
     name: Slug
     owner: Text
@@ -153,9 +191,23 @@ class CaseFile(Value):
 
 
 class Suite(_Head, Document):
-    """A whole suite, loaded; its `digest` covers every word of every case."""
+    """A whole suite, loaded; its `digest` covers every word of every case.
+
+    Attributes:
+        template: None if the suite says nothing of chat template and tokenizer.
+    """
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=MAX_CASES)]
+    template: TemplateGoldens | None = None
+
+    @property
+    def digest(self) -> Digest:
+        """The digest that a report carries as the suite it was judged by.
+
+        A suite without `template.yaml` has the digest it had before there was such a thing.
+        """
+        absent = {"template"} if self.template is None else set()
+        return Digest.of(canonical_json(self.model_dump(mode="json", exclude=absent)))
 
     @model_validator(mode="after")
     def _names_each_case_once(self) -> Self:

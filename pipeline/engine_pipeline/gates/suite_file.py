@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from engine_pipeline.gates.suite import CaseFile, Suite, SuiteFile
+from engine_pipeline.gates.template_file import load_template
 from engine_pipeline.yaml_file import validated
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine_pipeline.gates.suite import Case
+    from engine_pipeline.gates.suite import Case, TemplateGoldens
 
 SUITE_FILE = "suite.yaml"
 
@@ -42,7 +43,7 @@ def load_suite(suites_dir: Path, name: str) -> Suite:
             hint="give suite and directory the same name",
             reference="suite-name-mismatch",
         )
-    return _assemble(head, head_path, _read_cases(head, suite_dir))
+    return _assemble(head, head_path, _read_cases(head, suite_dir), load_template(suite_dir))
 
 
 def _read_cases(head: SuiteFile, suite_dir: Path) -> list[Case]:
@@ -74,10 +75,12 @@ def _read_cases(head: SuiteFile, suite_dir: Path) -> list[Case]:
     return cases
 
 
-def _assemble(head: SuiteFile, head_path: Path, cases: list[Case]) -> Suite:
+def _assemble(
+    head: SuiteFile, head_path: Path, cases: list[Case], template: TemplateGoldens | None
+) -> Suite:
     fields = {name: getattr(head, name) for name in SuiteFile.model_fields if name != "cases"}
     try:
-        return Suite(**fields, cases=tuple(cases))
+        return Suite(**fields, cases=tuple(cases), template=template)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(

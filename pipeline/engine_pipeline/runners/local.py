@@ -16,10 +16,10 @@ from engine_pipeline.build.machine import free_disk_bytes
 from engine_pipeline.build.plan import fill
 from engine_pipeline.runners import guard
 from engine_pipeline.runners.environment import secrets_of, step_environment, without_secrets
-from engine_pipeline.runners.port import StepResult
+from engine_pipeline.runners.port import StepFailed, StepResult
 from engine_pipeline.runners.protocol import parse_error, relay
 from engine_pipeline.runners.step_log import Lines, StepLog
-from engine_registry.errors import EngineCIError, Incompatible, Unavailable
+from engine_registry.errors import Incompatible, Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine_pipeline.build.plan import Step
     from engine_pipeline.progress import Progress
     from engine_pipeline.runners.port import StepPaths
+    from engine_registry.errors import EngineCIError
 
 # Silence this long means that nothing will come: every step of ours speaks twice a second, and
 # compilers of large engines write a line within minutes.
@@ -216,11 +217,12 @@ def _failure(step: Step, paths: StepPaths, ending: _Ending) -> EngineCIError:
     if said is not None:
         return said
     last = ending.tail[-1] if ending.tail else "it printed nothing"
-    return EngineCIError(
+    failed = StepFailed(
         f"step {step.name} failed with exit code {ending.status}: {last}",
         hint=f"read its output in {paths.log}",
-        reference="step-failed",
     )
+    failed.tail = ending.tail
+    return failed
 
 
 def _unsaid_reason(ending: _Ending) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from engine_registry.errors import EngineCIError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -41,6 +43,17 @@ class StepResult:
     peak_rss_bytes: int | None
 
 
+class StepFailed(EngineCIError):
+    """A step ended with an exit code, and neither it nor the runner knows why.
+
+    Attributes:
+        tail: the last lines it printed, for whoever knows its tool.
+    """
+
+    reference = "step-failed"
+    tail: tuple[str, ...] = ()
+
+
 class Runner(Protocol):
     """Executes steps. Whatever ends a run, no process of the step is left behind."""
 
@@ -49,6 +62,7 @@ class Runner(Protocol):
 
         Raises:
             EngineCIError: the error the step itself ended with, of the step's own class.
+            StepFailed: it said none.
             Unavailable: `out-of-host-memory`, `disk-full`, `step-stalled`, `step-timed-out`.
             KeyboardInterrupt: passed on once every process of the step is gone.
         """

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 _LOG_LIMIT_BYTES = 16 << 20
 _LINE_LIMIT_BYTES = 64 << 10
-_TAIL_LINES = 20
+# A tool that names its trouble and then unwinds leaves it a traceback or two above the end.
+_TAIL_LINES = 100
 
 
 class Lines:
@@ -33,7 +34,7 @@ class Lines:
 
 
 class StepLog:
-    """A log file that stops growing at 16 MiB, and the last 20 lines whatever happens.
+    """A log file that stops growing at 16 MiB, and the last 100 lines whatever happens.
 
     Args:
         stream: open for writing; the caller closes it.

@@ -76,6 +76,15 @@ def check_lock(
     return _moved(locked, now)
 
 
+def diff_hosts(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[Moved, ...]:
+    """What differs between two building machines, as far as keys cover it."""
+    return tuple(
+        Moved(path=f"host.{name}", locked=one.get(name), now=other.get(name), changes_engine=True)
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    )
+
+
 def diff_locks(locked: BuildLock, now: BuildLock) -> tuple[Moved, ...]:
     """What differs between two locks, first what changes the engine, then what does not."""
     moved = _moved(_flat_lock(locked), _flat_lock(now))

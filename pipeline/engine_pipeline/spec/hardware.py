@@ -8,13 +8,12 @@ do not carry over.
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_pipeline.spec.model import CachePrecision, EngineKind, WeightPrecision
+from engine_pipeline.tables import table_beside
 from engine_registry.errors import Incompatible, InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from engine_pipeline.spec.model import BuildSpec
 
-_TABLE = Path(__file__).with_name("hardware.json")
 # Drivers reserve a little and ECC takes some; 80 and 94 GB boards stay apart.
 _MEMORY_TOLERANCE = 0.04
 _LISTED = 8
@@ -264,7 +262,7 @@ def _listed(names: Iterable[str]) -> str:
 
 @cache
 def _skus() -> dict[str, Sku]:
-    table = json.loads(_TABLE.read_bytes())
+    table = table_beside(__file__, "hardware.json")
     profiles = {
         name: {
             EngineKind(kind): Abilities(

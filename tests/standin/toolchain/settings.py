@@ -4,8 +4,10 @@
 
     version     the release it stands in for
     board       name of its GPUs, as NVML says it; `gpus` how many
-    fail        tool → name of a failure: a build message of the facts, or a shape from below
-    message     text printed by `fail: {"trtllm-serve": "say"}`
+    fail        tool → name of a failure: a build message of the facts, or a shape from below; or
+                pairs of words of the command line and such a name, so that one image has them all
+    slow_s      seconds that `slow` takes
+    message     text printed by `fail: {tool: "say"}`, exit 1, and by "hang", which never ends
     plan_bytes  size of each plan; else the weights' own
     hidden_awq_cache  quantize.py leaves an FP8 KV cache with int4_awq, as was seen of some release
     adjust      fields of build_config that the builder sets otherwise
@@ -15,8 +17,8 @@
 
 Shapes of failure: `leftover-config` config.json alone, exit 1; `partial-ranks` the first rank only,
 exit 1; `zero-byte` an empty plan, exit 0; `no-output` nothing at all, exit 0; `silence` never
-another word until it is killed; `hoard` takes memory until the kernel ends it; `full-disk` fills
-the output.
+another word until it is killed; `slow` takes its time and then does as it should; `hoard` takes
+memory until the kernel ends it; `full-disk` fills the output.
 """
 
 import json
@@ -61,21 +63,27 @@ def message(known, part, name):
 
 def fail_as_told(tool, known, chosen):
     """Fail with a message of the facts, fall silent or take memory, if the settings say so."""
-    wish = chosen["fail"].get(tool)
+    wish = shape_of_failure(tool, chosen)
     if wish is None:
         return
     if wish == "silence":
         say("calibrating")
         while True:
             time.sleep(3600)
+    if wish == "slow":
+        say("taking its time")
+        time.sleep(chosen.get("slow_s", 3))
+        return
     if wish == "hoard":
         hoard = []
         for _ in range(chosen.get("hoard_mib", 4096)):
             hoard.append(b"x" * (1 << 20))
         say(f"{len(hoard)} MiB and still alive")
         raise SystemExit(1)
-    if wish == "say":
+    if wish in {"say", "hang"}:
         print(chosen["message"], file=sys.stderr, flush=True)
+        while wish == "hang":
+            time.sleep(3600)
         raise SystemExit(1)
     row = known["messages"]["build"].get(wish)
     if row is None:
@@ -89,4 +97,9 @@ def fail_as_told(tool, known, chosen):
 
 
 def shape_of_failure(tool, chosen):
-    return chosen["fail"].get(tool)
+    """The failure that this command line shall have; None for none."""
+    wish = chosen["fail"].get(tool)
+    if not isinstance(wish, list):
+        return wish
+    given = " ".join(sys.argv[1:]) + " "
+    return next((name for words, name in wish if f"{words} " in given), None)

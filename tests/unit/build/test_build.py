@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from engine_pipeline.backends.port import EngineFacts, EngineFile, Mismatch, ServeCommand
+from engine_pipeline.backends.port import (
+    EngineFacts,
+    EngineFile,
+    Mismatch,
+    OwnWords,
+    ServeCommand,
+)
 from engine_pipeline.build.build import BuildBackend, build, plan_build
 from engine_pipeline.build.machine import Machine
 from engine_pipeline.build.plan import Step, step_key
@@ -35,6 +41,7 @@ class ToyBackend:
     """Two steps; the engine is one file whose text says how it was made."""
 
     kind = "llama-cpp"
+    words = OwnWords()
     flag: str = "fast"
     mismatches: tuple[Mismatch, ...] = ()
 

@@ -99,7 +99,14 @@ class Project:
             self.report(engine.digest, outcome)
         return sample_release(self.registry, engine, product=product)
 
-    def report(self, engine: Digest, outcome: Outcome, *, hours_ago: float = 1) -> Digest:
+    def report(
+        self,
+        engine: Digest,
+        outcome: Outcome,
+        *,
+        hours_ago: float = 1,
+        policy: GatePolicy = POLICY,
+    ) -> Digest:
         at = datetime.now(UTC) - timedelta(hours=hours_ago)
         suite = load_suite(self.root / "golden_prompts", "core")
         report = Report(
@@ -107,8 +114,8 @@ class Project:
             gate="core",
             suite_name="core",
             suite=suite.digest,
-            policy=POLICY,
-            policy_digest=POLICY.digest,
+            policy=policy,
+            policy_digest=policy.digest,
             device=Device(sku=PRODUCT.target, host_class="test", cpu_model="test", cores=1),
             started_at=at,
             finished_at=at,

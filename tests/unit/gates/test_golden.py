@@ -12,7 +12,7 @@ import pytest
 from engine_pipeline.gates.client import ChatClient, Endpoint
 from engine_pipeline.gates.golden import ask_suite
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import TEXT_LIMIT_CHARS, CaseResult
+from engine_pipeline.gates.report import ASKED_LIMIT_CHARS, TEXT_LIMIT_CHARS, CaseResult
 from engine_pipeline.gates.suite import Suite
 from engine_pipeline.gates.testing.chat_server import Behaviour, ChatServer
 from engine_pipeline.progress import Silent
@@ -169,3 +169,10 @@ def test_a_cut_answer_that_loops_fails_although_its_check_passes():
     kinds = {v.kind: v.passed for v in results[0].attempts[0].checks}
     assert kinds == {"not-degenerate": False, "contains": True}
     assert results[0].outcome is Outcome.FAILED
+
+
+def test_a_result_tells_what_was_asked_and_keeps_a_long_question_in_part():
+    long = case("b", messages=[{"role": "user", "content": "why? " * 1000}])
+    results, _, _ = ask(suite(case("a"), long), answer="Paris")
+    assert results[0].asked == "question a"
+    assert results[1].asked == ("why? " * 1000)[:ASKED_LIMIT_CHARS]

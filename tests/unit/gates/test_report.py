@@ -218,6 +218,13 @@ def test_an_answer_cannot_pose_as_part_of_the_report():
     assert "\\<script\\>" in text
 
 
+def test_what_a_terminal_would_obey_is_spelled_out():
+    hostile = "\x1b]0;owned\x07 \u202egnp.exe"
+    text = to_markdown(report(cases=(case("a", attempt(hostile, f"got {hostile}")),)))
+    assert not set(text) & set("\x1b\x07\u202e")
+    assert "    [ESC]]0;owned[BEL] [U+202E RIGHT-TO-LEFT OVERRIDE]gnp.exe" in text
+
+
 @given(st.text(max_size=200))
 def test_whatever_was_answered_the_tables_fit_and_the_headings_stand(answer):
     shown = case("a", attempt(answer, "want x"))

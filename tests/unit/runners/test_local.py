@@ -122,9 +122,12 @@ def test_an_error_that_a_step_states_is_raised_as_its_own_class(paths):
 
 
 def test_a_step_that_fails_silently_shows_its_code_its_last_line_and_its_log(paths):
-    error = failure("import sys; print('the reason', file=sys.stderr); sys.exit(3)", paths)
+    program = "import sys; print('before\\nthe reason', file=sys.stderr); sys.exit(3)"
+    error = failure(program, paths)
     assert error.name == "step-failed"
     assert "exit code 3: the reason" in error.message
+    # For whoever knows the tool and can say more.
+    assert error.tail == ("before", "the reason")
     assert str(paths.log) in error.hint
 
 

@@ -21,7 +21,7 @@ from engine_registry.errors import (
     RefusedByPolicy,
     Unavailable,
 )
-from engine_registry.record import Platform
+from engine_registry.record import Release
 from tests.unit.targets.yard import Yard, memory_dir, toy_files
 
 
@@ -187,12 +187,12 @@ def test_an_engine_that_does_not_fit_the_node_touches_nothing(yard: Yard):
     yard.deploy()
     yard.promote(yard.release("b"))
 
-    def misfit(platform: Platform) -> tuple[Finding, ...]:
+    def misfit(release: Release) -> tuple[Finding, ...]:
         return (
             Finding(
                 rule="sku",
                 holds=False,
-                says=f"engine was built for {platform.sku}, the node is a toaster",
+                says=f"engine was built for {release.content.platform.sku}, the node is a toaster",
                 hint="choose another node",
                 exit_code=ExitCode.INCOMPATIBLE,
             ),

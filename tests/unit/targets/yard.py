@@ -88,8 +88,8 @@ def memory_dir() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def fits_all(platform: Platform) -> tuple[Finding, ...]:
-    return (Finding(rule="sku", holds=True, says=f"{platform.sku} is here"),)
+def fits_all(release: Release) -> tuple[Finding, ...]:
+    return (Finding(rule="sku", holds=True, says=f"{release.content.platform.sku} is here"),)
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Yard:
         target: Target | None = None,
         *,
         channel: str = "prod",
-        fit: Callable[[Platform], tuple[Finding, ...]] = fits_all,
+        fit: Callable[[Release], tuple[Finding, ...]] = fits_all,
         progress: Progress | None = None,
         rebind: bool = False,
         deep: bool = False,

@@ -311,3 +311,27 @@ def test_the_step_is_a_program_of_its_own(capsys, tmp_path):
     with pytest.raises(SystemExit):
         assemble.main(["--help"])
     assert "--lock" in capsys.readouterr().out
+
+
+class TestWords:
+    """What the server says when a checkpoint does not load."""
+
+    @pytest.mark.parametrize(
+        ("line", "reference"),
+        [
+            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "gpu-memory-short"),
+            ("RuntimeError: no CUDA-capable device is detected", "no-gpu"),
+            ("kv_cache: Extra inputs are not permitted [type=extra]", "serving-setting-unknown"),
+        ],
+    )
+    def test_that_are_known_say_what_is_wrong(self, line, reference):
+        error = CheckpointBackend().words.load_error("engine", ["loading", line, "Traceback"])
+        assert error is not None
+        assert error.name == reference
+        assert line in error.message
+
+    def test_that_are_not_known_say_nothing(self):
+        words = CheckpointBackend().words
+        assert words.load_error("engine", ["Segmentation fault"]) is None
+        assert words.load_warnings(["Segmentation fault"]) == ()
+        assert words.step_error("fetch", ["CUDA out of memory"]) is None

@@ -9,12 +9,13 @@ from engine_pipeline.backends.checkpoint.compare import differences
 from engine_pipeline.backends.checkpoint.inspect import inspect_checkpoint
 from engine_pipeline.backends.checkpoint.serve import serve_command
 from engine_pipeline.backends.checkpoint.steps import TOOLS, steps_for
+from engine_pipeline.backends.checkpoint.words import ServerWords
 from engine_pipeline.spec.model import EngineKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine_pipeline.backends.port import EngineFacts, Mismatch, ServeCommand
+    from engine_pipeline.backends.port import EngineFacts, Mismatch, ServeCommand, Words
     from engine_pipeline.build.plan import Step
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
@@ -24,6 +25,7 @@ class CheckpointBackend:
     """Pre-quantised checkpoints for NVIDIA GPUs. Each method's contract is `Backend`'s."""
 
     kind = EngineKind.TRTLLM_CHECKPOINT
+    words: Words = ServerWords()
 
     def check(self, spec: BuildSpec) -> None:
         """Refuse what cannot be served, naming what can."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from engine_pipeline.tables import table_beside
 
 if TYPE_CHECKING:
     from engine_pipeline.spec.model import CachePrecision, PrecisionSpec, WeightPrecision
 
-_TABLE = Path(__file__).with_name("schemes.json")
 MIXED = "MIXED_PRECISION"
 
 
@@ -76,7 +75,5 @@ def _schemes() -> dict[str, Scheme]:
     }
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "schemes.json")

@@ -6,21 +6,18 @@ Sizes and ranks are in `serving.yaml`, not on the command line: up to 1.2 the fi
 
 from __future__ import annotations
 
-import json
 import re
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.backends.checkpoint.serving_yaml import SERVING_FILE
 from engine_pipeline.backends.port import ServeCommand
 from engine_pipeline.compat.fit import TENSORRT_LLM
+from engine_pipeline.tables import table_beside
 from engine_registry.errors import Incompatible, InvalidInput
 
 if TYPE_CHECKING:
     from engine_pipeline.backends.port import EngineFacts
 
-_TABLE = Path(__file__).with_name("serve.json")
 _HOST = "{host}"
 _SHM_BYTES = 16 << 30
 _OFFLINE = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -105,7 +102,5 @@ def _line(version: str) -> dict[str, Any]:
     return found
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "serve.json")

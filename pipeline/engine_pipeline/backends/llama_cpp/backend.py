@@ -10,13 +10,13 @@ from engine_pipeline.backends.llama_cpp.inspect import inspect_engine
 from engine_pipeline.backends.llama_cpp.runtime import RUNTIME, SUPPORTED_RUNTIME, installed
 from engine_pipeline.backends.llama_cpp.steps import steps_for
 from engine_pipeline.backends.llama_cpp.tools import installed_tools
-from engine_pipeline.backends.port import ServeCommand
+from engine_pipeline.backends.port import OwnWords, ServeCommand
 from engine_pipeline.spec.model import EngineKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine_pipeline.backends.port import EngineFacts, Mismatch
+    from engine_pipeline.backends.port import EngineFacts, Mismatch, Words
     from engine_pipeline.build.plan import Step
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
@@ -29,6 +29,7 @@ class LlamaCppBackend:
     """GGUF engines for llama.cpp on the CPU. Each method's contract is `Backend`'s."""
 
     kind = EngineKind.LLAMA_CPP
+    words: Words = OwnWords()
 
     def check(self, spec: BuildSpec) -> None:
         """Refuse what cannot be built, naming what can."""

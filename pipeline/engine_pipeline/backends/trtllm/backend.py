@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.backends.trtllm.check import check_spec
 from engine_pipeline.backends.trtllm.compare import differences
+from engine_pipeline.backends.trtllm.failures import ToolkitWords
 from engine_pipeline.backends.trtllm.inspect import inspect_engine
 from engine_pipeline.backends.trtllm.serve import serve_command
 from engine_pipeline.backends.trtllm.steps import steps_for
@@ -15,7 +16,7 @@ from engine_pipeline.spec.model import EngineKind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine_pipeline.backends.port import EngineFacts, Mismatch, ServeCommand
+    from engine_pipeline.backends.port import EngineFacts, Mismatch, ServeCommand, Words
     from engine_pipeline.build.plan import Step
     from engine_pipeline.spec.lock import BuildLock
     from engine_pipeline.spec.model import BuildSpec
@@ -25,6 +26,7 @@ class TrtllmBackend:
     """TensorRT plans for NVIDIA GPUs. Each method's contract is `Backend`'s."""
 
     kind = EngineKind.TRTLLM_ENGINE
+    words: Words = ToolkitWords()
 
     def check(self, spec: BuildSpec) -> None:
         """Refuse what cannot be built, naming what can."""

@@ -6,13 +6,12 @@ engine is given on the command line, because defaults moved between releases.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-_TABLE = Path(__file__).with_name("build_flags.json")
+from engine_pipeline.tables import table_beside
+
 # What a flag is pinned to where the recipe, or other flags, decide.
 BY_RECIPE = "by-recipe"
 COMPUTED = "computed"
@@ -110,7 +109,5 @@ def _pinned(value: str | dict[str, str], line: str) -> str:
     return value if isinstance(value, str) else value[line]
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "build_flags.json")

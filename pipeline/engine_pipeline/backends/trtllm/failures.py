@@ -1,24 +1,22 @@
 """What went wrong in a toolkit step or at load, from what was printed. Pure.
 
-The table is `messages.json`, which names its sources. A runner that has a failed step's last lines
-asks here before it gives up with the exit code.
+The table is `messages.json`, which names its sources. The build asks here before it gives up with
+a step's exit code, the gate before it gives up with a server's.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from engine_pipeline.tables import table_beside
 from engine_registry.errors import EngineCIError, Incompatible, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TABLE = Path(__file__).with_name("messages.json")
 _KINDS: dict[str, type[EngineCIError]] = {
     "incompatible": Incompatible,
     "invalid": InvalidInput,
@@ -68,6 +66,22 @@ def load_warnings(lines: Iterable[str]) -> tuple[KnownMessage, ...]:
     )
 
 
+class ToolkitWords:
+    """The table as the backend port wants it."""
+
+    def step_error(self, step: str, lines: Iterable[str]) -> EngineCIError | None:
+        """See `explain_step`."""
+        return explain_step(step, lines)
+
+    def load_error(self, name: str, lines: Iterable[str]) -> EngineCIError | None:
+        """See `explain_load`."""
+        return explain_load(name, lines)
+
+    def load_warnings(self, lines: Iterable[str]) -> tuple[str, ...]:
+        """See `load_warnings`."""
+        return tuple(f"{message.says}; {message.hint}" for message in load_warnings(lines))
+
+
 def _explain(
     name: str, messages: Iterable[KnownMessage], lines: Iterable[str]
 ) -> EngineCIError | None:
@@ -89,7 +103,7 @@ def _explain(
 
 @cache
 def _messages(part: str) -> tuple[KnownMessage, ...]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
+    table = table_beside(__file__, "messages.json")
     return tuple(
         KnownMessage(
             name=row["id"],

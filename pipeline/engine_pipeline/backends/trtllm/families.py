@@ -5,18 +5,15 @@ The table is `families.json`, which names its sources.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine_pipeline.tables import table_beside
 from engine_registry.errors import InvalidInput
 
 if TYPE_CHECKING:
     from engine_pipeline.spec.shape import ModelShape
-
-_TABLE = Path(__file__).with_name("families.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +150,5 @@ def _tuples(row: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "families.json")

@@ -5,16 +5,15 @@ The table is `recipes.json`, which names its sources.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from engine_pipeline.tables import table_beside
 
 if TYPE_CHECKING:
     from engine_pipeline.spec.model import CachePrecision, PrecisionSpec, WeightPrecision
 
-_TABLE = Path(__file__).with_name("recipes.json")
 # Where convert_checkpoint.py only casts.
 PLAIN = "plain"
 
@@ -138,7 +137,5 @@ def _recipe(name: str, row: dict[str, Any]) -> Recipe:
     return Recipe(name=name, **values)
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "recipes.json")

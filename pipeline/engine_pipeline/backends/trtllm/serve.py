@@ -6,21 +6,18 @@ an engine. The tokenizer is the engine's own, and nothing is looked up on a hub.
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.backends.port import ServeCommand
 from engine_pipeline.backends.trtllm.builder import TOKENIZER_DIR
 from engine_pipeline.compat.fit import TENSORRT_LLM
 from engine_pipeline.compat.releases import builder_removal
+from engine_pipeline.tables import table_beside
 from engine_registry.errors import Incompatible, InvalidInput
 
 if TYPE_CHECKING:
     from engine_pipeline.backends.port import EngineFacts
 
-_TABLE = Path(__file__).with_name("serve.json")
 _HOST = "{host}"
 _SHM_BYTES = 16 << 30
 # Whatever a server was told, it must not ask the hub while somebody waits for an answer.
@@ -126,7 +123,5 @@ def _line(version: str) -> dict[str, Any]:
     return found
 
 
-@cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_TABLE.read_bytes())
-    return table
+    return table_beside(__file__, "serve.json")

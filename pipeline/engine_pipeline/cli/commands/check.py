@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.promote.findings import Finding
-    from engine_registry.record import Platform
+    from engine_registry.record import Record
 
 
 @verb("check")
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 def command(shell: Shell, engine: str, node: str) -> Answer:
     """Would ENGINE load on a node? One line per rule, with both sides.
 
-    Rules: SKU, SM, ranks, driver, TensorRT, TensorRT-LLM, memory; the same that rollback and deploy
-    use. Exit 6 if one is broken.
+    Rules: SKU, SM, ranks, driver, TensorRT, TensorRT-LLM, memory; the same that promote, rollback
+    and deploy use, without what a channel accepts untested. Exit 6 if one is broken.
     """
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.lookup import latest_record
     from engine_registry.errors import ExitCode
 
     digest = shell.registry.resolve_engine(engine)
-    platform = latest_record(shell.registry.engines.records(digest)).platform
-    findings = _findings(shell, platform, node)
+    findings = _findings(shell, latest_record(shell.registry.engines.records(digest)), node)
     broken = [finding for finding in findings if not finding.holds]
     document = {
         "engine": str(digest),
@@ -63,10 +62,13 @@ def command(shell: Shell, engine: str, node: str) -> Answer:
     return Answer(document=document, page=page, exit_code=code)
 
 
-def _findings(shell: Shell, platform: Platform, node: str) -> tuple[Finding, ...]:
+def _findings(shell: Shell, record: Record, node: str) -> tuple[Finding, ...]:
     from engine_pipeline.compat.fit import decide_fit
     from engine_pipeline.deploy.node import fit_on_machine, read_node
+    from engine_pipeline.promote.nodes import memory_to_load
 
+    platform = record.platform
+    needed = memory_to_load(shell.registry, record.engine, record.digest)
     if node == "this":
-        return fit_on_machine(platform, shell.machine, serves_its_image=True)
-    return decide_fit(platform, read_node(Path(node)))
+        return fit_on_machine(platform, shell.machine, serves_its_image=True, needed_bytes=needed)
+    return decide_fit(platform, read_node(Path(node)), needed_bytes=needed)

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @verb("doctor")
 @click.option("--clean", is_flag=True, help="Remove containers that killed runs left behind.")
-def command(shell: Shell, clean: bool) -> Answer:
+@click.option(
+    "--node-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Describe this machine in a new JSON FILE, for `check --node` and channels.yaml.",
+)
+def command(shell: Shell, clean: bool, node_file: Path | None) -> Answer:
     """What this machine can build and serve, and why not.
 
     Three groups: usable; usable but not now, with what to do; not usable, with why.
@@ -28,11 +34,16 @@ def command(shell: Shell, clean: bool) -> Answer:
     from engine_pipeline.doctor import State
 
     removed = _clean() if clean else None
+    if node_file is not None:
+        from engine_pipeline.deploy.node import write_node
+
+        write_node(shell.machine, node_file)
     found = _examine(shell)
     groups = {state: [a for a in found if a.state is state] for state in State}
     document = {
         "machine": shell.machine.host_class,
         "removed_containers": removed,
+        "node_file": str(node_file) if node_file else None,
         "groups": {
             str(state): [
                 {"name": a.name, "reason": a.reason, "hint": a.hint or None} for a in abilities
@@ -45,6 +56,8 @@ def command(shell: Shell, clean: bool) -> Answer:
         out.line(shell.machine.host_class)
         if removed is not None:
             out.line(f"removed {removed} containers of runs that are gone")
+        if node_file is not None:
+            out.line(f"{node_file} describes it; add tensorrt and tensorrt_llm of what serves here")
         for state, abilities in groups.items():
             out.line()
             out.line(f"{state}:")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,26 +25,41 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the engine's bill of materials, CycloneDX 1.6 JSON, to a new FILE.",
 )
-def command(shell: Shell, engine: str, directory: Path | None, bom: Path | None) -> Answer:
+@click.option(
+    "--archive",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the release or engine with all that belongs to it to a new tar FILE, for import.",
+)
+def command(
+    shell: Shell, engine: str, directory: Path | None, bom: Path | None, archive: Path | None
+) -> Answer:
     """Write ENGINE and what is attached to it as an OCI image layout in a new DIRECTORY.
 
-    Any OCI tool reads it and sees the same digest, such as skopeo inspect --raw oci:DIRECTORY:NAME
+    Any OCI tool reads it and sees the same digest, such as skopeo inspect --raw oci:DIRECTORY:NAME.
+    With --archive, ENGINE may be a release, and enginectl import takes it in at another site.
     """
     from engine_pipeline.cli.answer import Answer
     from engine_registry.export import export_oci_layout
 
-    if directory is None and bom is None:
-        raise click.UsageError("nothing to write: name a DIRECTORY, or a file with --bom")
+    if directory is None and bom is None and archive is None:
+        raise click.UsageError(
+            "nothing to write: name a DIRECTORY, or a file with --archive or --bom"
+        )
     digest = shell.registry.resolve_engine(engine)
     if bom is not None:
         _write_bom(shell, digest, bom)
     if directory is not None:
         export_oci_layout(shell.registry, digest, directory)
-    document = {
+    document: dict[str, Any] = {
         "engine": str(digest),
         "directory": str(directory) if directory else None,
         "bom": str(bom) if bom else None,
+        "archive": None,
     }
+    written = _write_archive(shell, engine, archive) if archive is not None else None
+    if written is not None:
+        document["archive"] = {"file": str(archive), "digest": str(written[1])}
 
     def page(out: Page) -> None:
         if bom is not None:
@@ -52,8 +67,29 @@ def command(shell: Shell, engine: str, directory: Path | None, bom: Path | None)
         if directory is not None:
             out.verdict("ok", f"engine {digest} is in {directory} as an OCI image layout")
             out.facts([("next", f"skopeo inspect --raw oci:{directory}:{digest.short}")])
+        if written is not None:
+            what, sha256 = written
+            out.verdict("ok", f"{what} is in {archive}")
+            out.facts([("sha256sum", sha256.hex), ("next", f"enginectl import {archive}")])
 
     return Answer(document=document, page=page)
+
+
+def _write_archive(shell: Shell, name: str, file: Path) -> tuple[str, Digest]:
+    """What was written, and the digest of the file."""
+    from engine_registry.archive import write_archive
+    from engine_registry.transfer_cargo import refs_of
+
+    found = shell.registry.resolve(name)
+    what = refs_of(found.release) if found.release else found.engine
+    shell.progress.phase("archive", f"{what} to {file}")
+    _, digest = write_archive(
+        shell.registry,
+        what,
+        file,
+        progress=lambda done, total: shell.progress.update(done, total, "bytes"),
+    )
+    return (f"release {what}" if found.release else f"engine {what}"), digest
 
 
 def _write_bom(shell: Shell, engine: Digest, file: Path) -> None:

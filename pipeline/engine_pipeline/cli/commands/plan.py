@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 def command(shell: Shell, spec: Path) -> Answer:
     """Print what a build of SPEC would do, and do nothing: the dry run.
 
-    Each step is named with its key, its command, and whether its output is in the step cache.
+    Each step is named with its key, its command, and whether its output is in the step cache. Keys
+    of what a GPU makes cover its driver: on another machine they are shown without it.
     """
     from engine_pipeline.build.build import plan_build
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.locked import locked_spec
 
     lock, _ = locked_spec(shell, spec)
-    plan = plan_build(lock, shell.backend(lock.spec.backend.kind))
+    plan = plan_build(lock, shell.backend(lock.spec.backend.kind), shell.machine)
     cached = [step.name for step in plan.steps if shell.step_cache.find(step.key) is not None]
     engine = _recorded(shell, plan)
     document = {"plan": plan.model_dump(mode="json"), "cached": cached, "engine": engine}
@@ -48,7 +49,10 @@ def _recorded(shell: Shell, plan: BuildPlan) -> str | None:
 
 def _draw(out: Page, plan: BuildPlan, cached: list[str], engine: str | None) -> None:
     out.line(f"plan for {plan.spec}")
-    out.facts([("build key", plan.build_key), ("lock", plan.lock)])
+    host = ", ".join(f"{name} {value}" for name, value in plan.host.items())
+    out.facts(
+        [("build key", plan.build_key), ("of this machine", host or None), ("lock", plan.lock)]
+    )
     if engine is not None:
         out.facts([("engine", f"{engine} is recorded: a build would reuse it")])
     for number, step in enumerate(plan.steps, 1):

@@ -35,9 +35,10 @@ def command(
 ) -> Answer:
     """Take a channel back to an earlier release.
 
-    Checks that the release was live here before, is whole in the store and fits the target; then
-    writes one event. What it replaces is marked bad and the channel is put on hold, so that no
-    pipeline promotes over it. A freeze does not stop a rollback.
+    Checks that the release was live here before, is whole in the store, fits the target and loads
+    on every node that channels.yaml names; then writes one event. What it replaces is marked bad
+    and the channel is put on hold, so that no pipeline promotes over it. A freeze does not stop a
+    rollback.
     """
     from engine_pipeline.cli.say_channel import live_text, moved_answer
     from engine_pipeline.promote.rollback import roll_back
@@ -45,7 +46,9 @@ def command(
 
     ref = ChannelRef.parse(channel)
     number = None if target is None else _number(shell, ref, target)
-    moved = roll_back(shell.desk, ref, reason=reason, to=number, overrides=overrides)
+    # Whoever goes past the rule goes past a channels.yaml that cannot be read, too.
+    policy = None if "fit" in overrides else shell.policy_of(ref)
+    moved = roll_back(shell.desk, ref, reason=reason, to=number, overrides=overrides, policy=policy)
     return moved_answer(
         moved, f"{ref} is back at {live_text(moved.after.live)}", f"{ref} is unchanged"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine_pipeline.cli.options import verb
+from engine_pipeline.cli.report_forms import FORMS, in_form
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
@@ -26,14 +27,24 @@ if TYPE_CHECKING:
     flag_value="newest",
     help="Print a gate report: the newest, or the one whose digest begins so.",
 )
-def command(shell: Shell, name: str, report: str | None) -> Answer:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Form of the report: Markdown, one self-contained HTML page, JUnit XML, or JSON as stored "
+    "[default: markdown]. Nothing is judged again.",
+)
+def command(shell: Shell, name: str, report: str | None, form: str | None) -> Answer:
     """Everything known of an engine, a release or a channel.
 
     NAME is a digest, a unique prefix, MODEL/TARGET:N or MODEL/TARGET/CHANNEL (what is live there).
+    Alone, --format means the newest report.
     """
+    if form is not None and click.get_current_context().obj.wants_json:
+        raise click.UsageError("--output json holds the whole report; leave --format out")
     found = shell.registry.resolve(name)
-    if report is not None:
-        return _report(shell, found.engine, report)
+    if report is not None or form is not None:
+        return _report(shell, found.engine, report or "newest", form or "markdown")
     return _engine(shell, found.engine, found.release)
 
 
@@ -66,6 +77,7 @@ def _engine(shell: Shell, engine: Digest, release: Release | None) -> Answer:
         )
         for record in stored.records:
             _draw_record(out, record)
+        _draw_kept(out, links)
         if reports:
             out.line("reports")
             out.table(
@@ -106,6 +118,8 @@ def _draw_record(out: Page, record: Record) -> None:
             ("target", platform.sku),
             ("runtime", _words(platform.runtime)),
             ("driver", platform.driver),
+            ("CUDA", platform.cuda),
+            ("TensorRT", platform.tensorrt),
             ("built", f"{when(record.built_at)} by {record.built_by.name}"),
             ("took", seconds(record.build_wall_s) if record.build_wall_s is not None else None),
             (
@@ -116,6 +130,21 @@ def _draw_record(out: Page, record: Record) -> None:
             ("provenance", record.provenance),
         ]
     )
+
+
+def _draw_kept(out: Page, links: list[ReferrerLink]) -> None:
+    """Files that the build left beside the engine, each once."""
+    from engine_pipeline.build.kept import KEPT_ARTIFACT, KEPT_DIGEST, KEPT_FILE, KEPT_STEP
+
+    rows = sorted(
+        {
+            tuple(link.annotations.get(name, "-") for name in (KEPT_FILE, KEPT_STEP, KEPT_DIGEST))
+            for link in links
+            if link.artifact_type == KEPT_ARTIFACT
+        }
+    )
+    if rows:
+        out.table(("kept beside it", "left by step", "digest"), rows)
 
 
 def _report_row(link: ReferrerLink) -> tuple[str, str, str, str, str]:
@@ -142,9 +171,8 @@ def _words(value: dict[str, Any]) -> str:
     return ", ".join(flat) or "-"
 
 
-def _report(shell: Shell, engine: Digest, wanted: str) -> Answer:
+def _report(shell: Shell, engine: Digest, wanted: str, form: str) -> Answer:
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.gates.markdown import to_markdown
     from engine_pipeline.promote.evidence import read_report
     from engine_registry import manifest
     from engine_registry.errors import NotFound
@@ -163,7 +191,9 @@ def _report(shell: Shell, engine: Digest, wanted: str) -> Answer:
     report = read_report(shell.registry, engine, attached)
     document = {"digest": str(attached), "report": report.model_dump(mode="json")}
 
+    text = in_form(shell, [report], form)
+
     def page(out: Page) -> None:
-        out.line(to_markdown(report))
+        out.line(text.removesuffix("\n"))
 
     return Answer(document=document, page=page)

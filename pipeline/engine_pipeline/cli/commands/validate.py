@@ -20,8 +20,14 @@ _NOTIFICATIONS = "notifications.yaml"
 
 @verb("validate")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of a spec, for editors.")
-def command(shell: Shell, files: tuple[Path, ...], schema: bool) -> Answer:
+@click.option(
+    "--schema",
+    type=click.Choice(["spec", "report"]),
+    is_flag=False,
+    flag_value="spec",
+    help="Print the JSON Schema of a spec, for editors, or of a gate's report.",
+)
+def command(shell: Shell, files: tuple[Path, ...], schema: str | None) -> Answer:
     """Check specs, suites and channels.yaml; all of the project's when no FILES are given.
 
     A directory is a suite, channels.yaml the policies, anything else a spec. Every problem of every
@@ -30,8 +36,8 @@ def command(shell: Shell, files: tuple[Path, ...], schema: bool) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_registry.errors import ExitCode
 
-    if schema:
-        return _schema()
+    if schema is not None:
+        return _schema(schema)
     rows = [_examine(shell, path) for path in files or _project(shell)]
     bad = [row for row in rows if row["problems"]]
 
@@ -40,18 +46,21 @@ def command(shell: Shell, files: tuple[Path, ...], schema: bool) -> Answer:
             out.verdict("failed" if row["problems"] else "ok", f"{row['file']} ({row['what']})")
             for problem in row["problems"]:
                 out.line(f"    {problem}")
+            for warning in row["warnings"]:
+                out.line(f"    warning: {warning}")
 
     code = ExitCode.INVALID if bad else ExitCode.DONE
     return Answer(document={"files": rows, "ok": not bad}, page=page, exit_code=code)
 
 
-def _schema() -> Answer:
+def _schema(of: str) -> Answer:
     import json
 
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.gates.report_schema import report_schema
     from engine_pipeline.spec.load import spec_schema
 
-    document = spec_schema()
+    document = spec_schema() if of == "spec" else report_schema()
 
     def page(out: Page) -> None:
         out.line(json.dumps(document, indent=2))
@@ -90,11 +99,27 @@ def _examine(shell: Shell, path: Path) -> dict[str, Any]:
         found = getattr(error, "problems", ())
         problems = [p.within(str(path)) for p in found]
         problems = problems or [error.message, f"next: {error.hint}"]
-    return {"file": str(path), "what": what, "problems": problems}
+    warnings = _warnings(shell, path) if what == "policies" and not problems else []
+    return {"file": str(path), "what": what, "problems": problems, "warnings": warnings}
+
+
+def _warnings(shell: Shell, path: Path) -> list[str]:
+    """Bars that fail by chance or can never fail, as far as somebody calibrated them."""
+    from engine_pipeline.gates.calibration import warnings
+    from engine_pipeline.gates.calibration_file import read_calibrations
+
+    return [
+        f"{warning} on {found.host_class}"
+        for name, policy in shell.policies.gates.items()
+        for found in read_calibrations(path.parent / "golden_prompts" / policy.suite)
+        if name in found.gates
+        for warning in warnings(name, policy, found.gates[name])
+    ]
 
 
 def _load(shell: Shell, path: Path, what: str) -> None:
     from engine_pipeline.cli.locked import checked_spec
+    from engine_pipeline.gates.calibration_file import read_calibrations
     from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.suite_file import load_suite
     from engine_pipeline.notify.settings import Notifications
@@ -109,8 +134,11 @@ def _load(shell: Shell, path: Path, what: str) -> None:
         case "policies":
             policies = validated(path, Policies)
             load_keys(policies.trust, path.parent)
+            for name in policies.node_files:
+                shell.node(name)
             for policy in policies.gates.values():
                 check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
+                read_calibrations(path.parent / "golden_prompts" / policy.suite)
         case "targets":
             validated(path, Targets, reference="targets-invalid")
         case "notifications":

@@ -29,6 +29,7 @@ def file_stores(path: Path, clock: Callable[[], datetime]) -> Stores:
         pointers=FilePointers(root),
         inventory=FileInventory(root),
         trash=FileTrash(root),
+        staging_dir=root.tmp_dir,
     )
 
 

@@ -1,0 +1,80 @@
+"""Reads and writes a suite's calibration files."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from engine_pipeline.gates.calibration import Calibration, GateCalibration, file_name
+from engine_registry.errors import InvalidInput, Unavailable
+
+_FOLDER = "calibration"
+
+
+def calibration_path(suite_dir: Path, host_class: str) -> Path:
+    """Where the calibration of a class of hosts is kept."""
+    return suite_dir / _FOLDER / file_name(host_class)
+
+
+def read_calibrations(suite_dir: Path) -> list[Calibration]:
+    """All of a suite's, in order of file name.
+
+    Raises:
+        InvalidInput: a file is no calibration.
+    """
+    return [_read(path) for path in sorted((suite_dir / _FOLDER).glob("*.json"))]
+
+
+def _read(path: Path) -> Calibration:
+    try:
+        return Calibration.model_validate_json(path.read_bytes())
+    except (ValidationError, OSError) as error:
+        said = str(error).splitlines()[0]
+        raise InvalidInput(
+            f"{path}: not a calibration: {said}",
+            hint="restore the file, or remove it and run `enginectl calibrate` again",
+            reference="calibration-invalid",
+        ) from error
+
+
+def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) -> Path:
+    """Write what was found on a gate, beside what is known of the suite's other gates.
+
+    Raises:
+        InvalidInput: what is there is no calibration.
+        Unavailable: it cannot be written.
+    """
+    path = calibration_path(suite_dir, host_class)
+    known = _read(path).gates if path.is_file() else {}
+    whole = Calibration(host_class=host_class, gates={**known, gate: found})
+    text = json.dumps(whole.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, text.encode())
+    except OSError as error:
+        raise Unavailable(
+            f"{path}: cannot be written: {error.strerror}",
+            hint="check permissions and free space of its directory, then calibrate again",
+            reference="calibration-unwritable",
+        ) from error
+    return path
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        # mkstemp makes files that only the owner may read; this one is for everybody.
+        part.chmod(0o644)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

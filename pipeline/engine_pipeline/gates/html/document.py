@@ -1,0 +1,144 @@
+"""The whole page, filled into `page.html`: verdict first, then numbers, answers, circumstances."""
+
+from __future__ import annotations
+
+from importlib import resources
+from string import Template
+from typing import TYPE_CHECKING
+
+from engine_pipeline.gates.differences import Live, rows
+from engine_pipeline.gates.html.cases import golden_prompts
+from engine_pipeline.gates.html.parity import parity
+from engine_pipeline.gates.html.plots import distributions
+from engine_pipeline.gates.html.table import bars
+from engine_pipeline.gates.html.text import attribute, cut, shown, verdict
+from engine_pipeline.gates.markdown_paired import paired_facts
+from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.words import MEANING, VERDICT, next_step
+
+if TYPE_CHECKING:
+    from engine_pipeline.gates.differences import Beside
+    from engine_pipeline.gates.report import PerformanceResult, Report
+
+_REASON_CHARS = 600
+_LOG_LINES = 40
+_LOG_CHARS = 400
+
+
+def to_html(report: Report, beside: Beside) -> str:
+    """The report as one page that asks nothing of the network and runs no script.
+
+    Args:
+        report: what is told.
+        beside: the report of what was live then, or why there is none.
+    """
+    live = beside.report if isinstance(beside, Live) else None
+    page = resources.files("engine_pipeline.gates.html").joinpath("page.html")
+    return Template(page.read_text(encoding="utf-8")).substitute(
+        title=attribute(f"{VERDICT[report.outcome]}: {report.gate} on {report.engine.short}"),
+        outcome=str(report.outcome),
+        verdict=verdict(report.outcome, "big"),
+        gate=shown(report.gate),
+        engine=shown(report.engine.short),
+        meaning=shown(MEANING[report.outcome]),
+        reasons=_reasons(report),
+        next=shown(next_step(report)),
+        beside=_beside(beside),
+        bars=bars(rows(report, beside), has_live=live is not None or report.paired is not None),
+        speed=_speed(report, live),
+        parity=parity(report.parity),
+        cases=golden_prompts(report, beside),
+        log=_log(report),
+        facts=_facts(report, beside),
+        definitions="".join(
+            f"<dt>{shown(name)}</dt><dd>{shown(text)}</dd>"
+            for name, text in report.definitions.items()
+        ),
+    )
+
+
+def _reasons(report: Report) -> str:
+    if report.outcome is Outcome.PASSED:
+        return "<p>Every bar was met.</p>"
+    reasons = [shown(cut(reason, _REASON_CHARS)) for reason in report.reasons]
+    return f"<ul>{''.join(f'<li>{reason}</li>' for reason in reasons)}</ul>"
+
+
+def _beside(beside: Beside) -> str:
+    if isinstance(beside, Live):
+        word = VERDICT[beside.report.outcome]
+        return (
+            f"<p>Live is {shown(beside.named)}, engine "
+            f"<code>{shown(beside.report.engine.short)}</code>: {word} under the same bars at "
+            f"{beside.report.finished_at:%Y-%m-%d %H:%M} UTC.</p>"
+        )
+    return f'<p class="nobase"><strong>No baseline</strong>: {shown(beside.reason)}.</p>'
+
+
+def _speed(report: Report, live: Report | None) -> str:
+    result = report.performance
+    if result is None:
+        why = next((f.reason for f in report.findings if f.name == "performance"), "not examined")
+        plots = f'<p class="none">Speed was not judged: {shown(why)}.</p>'
+    else:
+        plots = f"<p>{_load(result)}</p>{distributions(report, live)}"
+    facts = paired_facts(report.paired) if report.paired else []
+    items = "".join(f"<li>{shown(fact)}</li>" for fact in facts)
+    return plots + (f"<h3>In turn with live</h3><ul>{items}</ul>" if items else "")
+
+
+def _load(result: PerformanceResult) -> str:
+    eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
+    failed = ", ".join(f"{count} {kind}" for kind, count in result.failed.items()) or "none"
+    cached = "an unknown share" if result.cached_share is None else f"{result.cached_share:.0%}"
+    return shown(
+        f"{result.requests} requests of {result.output_tokens} tokens each, {result.concurrency} "
+        f"in flight, after {result.warmup_requests} to warm up. End of sequence {eos}. "
+        f"Failed: {failed}. From the prompt cache: {cached}."
+    )
+
+
+def _log(report: Report) -> str:
+    warnings = "".join(f"<li>{shown(line)}</li>" for line in report.load.warnings)
+    parts = [f"<h2>What the server warned of</h2><ul>{warnings}</ul>"] if warnings else []
+    if report.load.log:
+        lines = "\n".join(line[:_LOG_CHARS] for line in report.load.log[-_LOG_LINES:])
+        parts.append(
+            f'<h2>Last lines of the server’s log</h2><pre tabindex="0">{shown(lines)}</pre>'
+        )
+    return "".join(parts)
+
+
+def _facts(report: Report, beside: Beside) -> str:
+    device = report.device
+    load = "" if report.load.load_s is None else f", in {report.load.load_s:.1f} s"
+    client = report.paired.client if report.paired else None
+    pairs = [
+        ("Engine", str(report.engine)),
+        ("Live engine", str(beside.report.engine) if isinstance(beside, Live) else "no baseline"),
+        ("Live report", str(beside.attached) if isinstance(beside, Live) else "–"),
+        ("Suite", f"{report.suite_name}, {report.suite}"),
+        ("Bars", str(report.policy_digest)),
+        ("SKU", device.sku),
+        ("Host class", device.host_class),
+        ("Processor", f"{device.cpu_model}, {device.cores} cores"),
+        ("Server and driver", _words(device.runtime)),
+        ("Loaded", f"{VERDICT[report.load.outcome]}{load}"),
+        ("Client", _words(report.client)),
+        (
+            "Client’s own time",
+            "not measured by this gate"
+            if client is None
+            else f"at most {client.ttft_p50_ms:.2f} ms of a TTFT and {client.tpot_p50_ms:.2f} ms "
+            f"of a TPOT, {client.in_flight} in flight",
+        ),
+        (
+            "Time",
+            f"{report.started_at:%Y-%m-%d %H:%M:%S} to {report.finished_at:%H:%M:%S} UTC",
+        ),
+    ]
+    return "".join(f"<dt>{name}</dt><dd>{shown(text)}</dd>" for name, text in pairs)
+
+
+def _words(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "not known"

@@ -1,0 +1,83 @@
+"""Reads and writes a suite's `template.yaml`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from engine_pipeline.gates.suite import TemplateGoldens
+from engine_pipeline.yaml_file import validated
+from engine_registry.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEMPLATE_FILE = "template.yaml"
+_HEAD = """\
+# What each chat becomes after the chat template and the tokenizer; an engine that makes something
+# else of it fails its gate. Written by `enginectl golden record`: change chats here, then record.
+"""
+
+
+def load_template(suite_dir: Path) -> TemplateGoldens | None:
+    """The goldens of a suite; None if it has none; raises InvalidInput, naming line and key."""
+    path = suite_dir / TEMPLATE_FILE
+    return validated(path, TemplateGoldens) if path.is_file() else None
+
+
+def write_template(suite_dir: Path, text: str) -> None:
+    """Put the goldens beside the suite, whole or not at all.
+
+    Raises:
+        Unavailable: the file cannot be written.
+    """
+    path = suite_dir / TEMPLATE_FILE
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path}: cannot be written: {error.strerror or error}",
+            hint="check the permissions of the suite's folder, then record again",
+            reference="template-not-written",
+        ) from error
+
+
+def template_text(goldens: TemplateGoldens) -> str:
+    """The file: YAML that differs line by line where the goldens do.
+
+    Texts are JSON strings, which YAML reads alike; tokens stand sixteen to a line.
+    """
+    reference = goldens.reference
+    lines = [_HEAD.rstrip(), "schema_version: 1", "reference:", f"  spec: {_text(reference.spec)}"]
+    if reference.engine is not None:
+        lines.append(f"  engine: {_text(str(reference.engine))}")
+    lines.append(f"  note: {_text(reference.note)}")
+    specials = goldens.special_tokens.items()
+    lines.append("special_tokens:" if specials else "special_tokens: {}")
+    lines += [f"  {_text(text)}: {number}" for text, number in specials]
+    lines.append("chats:")
+    for chat in goldens.chats:
+        lines += [f"  - id: {chat.id}", "    messages:"]
+        for message in chat.messages:
+            lines.append(f"      - {{role: {message.role}, content: {_text(message.content)}}}")
+        if chat.tools:
+            lines.append("    tools:")
+            lines += [f"      - {json.dumps(tool, ensure_ascii=False)}" for tool in chat.tools]
+        if chat.prompt is not None:
+            lines.append(f"    prompt: {_text(chat.prompt)}")
+        lines.append("    tokens:")
+        lines.append("      [")
+        rows = [chat.tokens[at : at + 16] for at in range(0, len(chat.tokens), 16)]
+        lines += [f"        {', '.join(map(str, row))}," for row in rows]
+        lines.append("      ]")
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: str) -> str:
+    """A JSON string that YAML takes, too: it refuses some characters that JSON lets stand."""
+    return "".join(
+        char if char.isprintable() or ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+        for char in json.dumps(value, ensure_ascii=False)
+    )

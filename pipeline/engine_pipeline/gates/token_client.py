@@ -1,0 +1,313 @@
+"""Asks a server for tokens: of its greedy answers, of what comes after given ones, of a chat.
+
+What an endpoint cannot do is found by asking: without `logprobs` there are texts alone, without a
+way to tokenise a chat nothing can be forced. Both are said, none is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.parity_answer import TOP_TOKENS, ParityAnswer, Step, read_steps
+from engine_pipeline.gates.reply import ErrorKind, RequestError, one_line, well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    import aiohttp
+
+    from engine_pipeline.gates.client import Endpoint
+    from engine_pipeline.gates.suite import Case, Message, Sampling
+
+_MAX_BODY_BYTES = 64 << 20
+# The server knows the request and says that it has no such thing.
+_CANNOT = frozenset({400, 404, 405, 422, 501})
+NO_LOGPROBS = "the endpoint gives no logprobs"
+NO_TOKENISER = (
+    "nothing forced: the endpoint does not tokenise chats (/apply-template with /tokenize, or "
+    "/tokenize with messages)"
+)
+OTHER_PROMPT = (
+    "nothing forced: /tokenize gives {found} tokens for a chat of which the usage says {wanted}"
+)
+NO_IDS = "nothing forced: the parent's answers carry no token ids"
+NO_FORCING = "nothing forced: /v1/completions takes no token ids with logprobs"
+
+
+class NotAnswered(Exception):
+    """A request without an answer. `refused` is the HTTP status if the server gave one.
+
+    `engine_fault`: the server was reached and answered that it cannot, or not in this API.
+    """
+
+    def __init__(self, detail: str, *, refused: int | None = None, engine_fault: bool) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.refused = refused
+        self.engine_fault = engine_fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What a server makes of a chat; None where it does not tell.
+
+    Attributes:
+        text: after the chat template.
+        ids: after the tokenizer.
+    """
+
+    text: str | None
+    ids: tuple[int, ...] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenClient:
+    """Asks one endpoint, one request at a time; an async context manager.
+
+    Attributes:
+        timeout_s: longest wait for one answer.
+        not_measured: what the endpoint turned out not to offer, each said once.
+    """
+
+    endpoint: Endpoint
+    timeout_s: float
+    not_measured: list[str] = field(default_factory=list)
+    _session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        import aiohttp
+
+        key = self.endpoint.api_key
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=aiohttp.ClientTimeout(total=self.timeout_s),
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def answer(self, case: Case, sampling: Sampling) -> ParityAnswer:
+        """The answer to a case at temperature 0, judged by its checks.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        body: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [message.model_dump(mode="json") for message in case.messages],
+            **sampling.model_dump(mode="json"),
+            "temperature": 0.0,
+            "stream": False,
+            **self.endpoint.extra,
+        }
+        wanted = {"logprobs": True, "top_logprobs": TOP_TOKENS}
+        if NO_LOGPROBS in self.not_measured:
+            wanted = {}
+        try:
+            found = await self._post("/v1/chat/completions", body | wanted)
+        except NotAnswered as error:
+            if not wanted or error.refused not in _CANNOT:
+                raise
+            # Either it does not know the fields, or it cannot answer this case at all.
+            found = await self._post("/v1/chat/completions", body)
+        try:
+            answer = _read_answer(case, found)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise _not_this_api(error) from error
+        if not answer.steps and answer.text:
+            self._cannot(NO_LOGPROBS)
+        return answer
+
+    async def prompt_ids(
+        self, messages: Sequence[Message], wanted: int | None
+    ) -> tuple[int, ...] | None:
+        """The tokens that the server makes of a chat; None if it does not tell.
+
+        Args:
+            messages: the chat.
+            wanted: how many they are by the usage; with another number nothing can be forced.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        prompt = await self.prompt(messages)
+        if prompt.ids is None:
+            self._cannot(NO_TOKENISER)
+        elif wanted is not None and len(prompt.ids) != wanted:
+            self._cannot(OTHER_PROMPT.format(found=len(prompt.ids), wanted=wanted))
+            return None
+        return prompt.ids
+
+    async def prompt(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+    ) -> Prompt:
+        """What the server makes of a chat before the model sees it, as far as it tells.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        chat: dict[str, Any] = {
+            "messages": [message.model_dump(mode="json") for message in messages]
+        }
+        if tools:
+            chat["tools"] = list(tools)
+        rendered = (await self._try("/apply-template", chat)).get("prompt")
+        if isinstance(rendered, str):  # llama.cpp
+            return Prompt(text=rendered, ids=await self.ids_of(rendered, whole=True))
+        asked = chat | {"model": self.endpoint.model, "add_generation_prompt": True}
+        return Prompt(text=None, ids=_ids(await self._try("/tokenize", asked)))  # vLLM
+
+    async def ids_of(self, text: str, *, whole: bool = False) -> tuple[int, ...] | None:
+        """The tokens of a text, special ones recognised; None if the server does not tell.
+
+        Args:
+            text: what to tokenise.
+            whole: it is a whole prompt, so tokens that begin every prompt belong to it.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        body = {
+            "content": text,
+            "add_special": whole,
+            "parse_special": True,
+            "model": self.endpoint.model,
+            "prompt": text,
+            "add_special_tokens": whole,
+        }
+        return _ids(await self._try("/tokenize", body))
+
+    async def prompt_size(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+    ) -> int | None:
+        """How many tokens a chat is by the usage of an answer of one token; None: not told.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        body: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [message.model_dump(mode="json") for message in messages],
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "stream": False,
+            **self.endpoint.extra,
+        }
+        if tools:
+            body["tools"] = list(tools)
+        found = await self._post("/v1/chat/completions", body)
+        usage = found.get("usage")
+        count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        return count if isinstance(count, int) else None
+
+    async def next_step(self, ids: Sequence[int]) -> Step | None:
+        """What comes after these tokens, with the likeliest others; None if it is not told.
+
+        Raises:
+            NotAnswered: with why.
+        """
+        body = {
+            "model": self.endpoint.model,
+            "prompt": list(ids),
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": TOP_TOKENS,
+            "stream": False,
+        }
+        try:
+            found = await self._post("/v1/completions", body)
+            steps = read_steps(found["choices"][0])
+        except NotAnswered as error:
+            if error.refused not in _CANNOT:
+                raise
+            steps = ()
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise _not_this_api(error) from error
+        if not steps:
+            self._cannot(NO_FORCING)
+            return None
+        return steps[0]
+
+    def _cannot(self, what: str) -> None:
+        if what not in self.not_measured:
+            self.not_measured.append(what)
+
+    async def _try(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._post(path, body)
+        except NotAnswered as error:
+            if error.refused is None:
+                raise
+            return {}
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        import aiohttp
+
+        if self._session is None:
+            msg = "the client is used outside its `async with`"
+            raise RuntimeError(msg)
+        url = f"{self.endpoint.base_url}{path}"
+        try:
+            async with self._session.post(url, json=body, allow_redirects=False) as response:
+                data = await response.content.read(_MAX_BODY_BYTES)
+                while not response.content.at_eof() and len(data) < _MAX_BODY_BYTES:
+                    data += await response.content.read(_MAX_BODY_BYTES)
+        except TimeoutError as error:
+            detail = f"{path}: no whole answer within {self.timeout_s:g} s"
+            raise NotAnswered(detail, engine_fault=False) from error
+        except (aiohttp.ClientError, OSError) as error:
+            detail = one_line(f"{path}: {type(error).__name__}: {error}")
+            raise NotAnswered(detail, engine_fault=False) from error
+        if response.status != 200:
+            detail = f"{path}: HTTP {response.status}: {data[:2000].decode(errors='replace')}"
+            fault = RequestError(kind=ErrorKind.HTTP, status=response.status, detail=detail)
+            raise NotAnswered(
+                one_line(detail), refused=response.status, engine_fault=fault.engine_fault
+            )
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise _not_this_api(error) from error
+        if not isinstance(found, dict):
+            raise _not_this_api(TypeError(f"{type(found).__name__} where an object is wanted"))
+        return found
+
+
+def _read_answer(case: Case, found: dict[str, Any]) -> ParityAnswer:
+    choice = found["choices"][0]
+    text = well_formed(choice["message"].get("content") or "")
+    finish = choice.get("finish_reason")
+    verdicts = judge_all(case.checks, Answer(text=text, finish_reason=finish))
+    count = (found.get("usage") or {}).get("prompt_tokens")
+    return ParityAnswer(
+        case=case.id,
+        text=text,
+        finish_reason=finish,
+        steps=read_steps(choice),
+        passed=all(verdict.passed for verdict in verdicts),
+        prompt_tokens=count if isinstance(count, int) else None,
+    )
+
+
+def _ids(found: dict[str, Any]) -> tuple[int, ...] | None:
+    tokens = found.get("tokens")
+    if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens):
+        return None
+    return tuple(tokens) or None
+
+
+def _not_this_api(error: Exception) -> NotAnswered:
+    return NotAnswered(one_line(f"not an answer of this API: {error}"), engine_fault=True)
