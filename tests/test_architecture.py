@@ -42,6 +42,17 @@ HOMES = {
 
 # Modules that take values and return values: no files, network, clock or environment.
 PURE = {
+    "engine_pipeline.bisect.inputs",
+    "engine_pipeline.bisect.search",
+    "engine_registry.index_query",
+    *(
+        f"engine_pipeline.gates.{name}"
+        for name in ("annotations", "differences", "junit", "visible", "word_diff", "words")
+    ),
+    *(
+        f"engine_pipeline.gates.html.{name}"
+        for name in ("cases", "parity", "plots", "table", "text")
+    ),
     "engine_registry.digest",
     "engine_registry.refs",
     "engine_registry.manifest",

@@ -16,7 +16,9 @@ ParentName = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 def _as_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 class ParityBars(Value):

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from engine_pipeline.capacity.verdict import bytes_to_load
 from engine_pipeline.compat.fit import accepting, decide_fit, sum_up
+from engine_pipeline.promote.findings import Finding
 from engine_pipeline.promote.release import lock_of
+from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from engine_pipeline.promote.findings import Finding
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.digest import Digest
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
     from engine_registry.registry import Registry
 
 
-def fit_of_nodes(desk: Desk, release: Release, policy: ChannelPolicy | None) -> tuple[Finding, ...]:
+def fit_of_nodes(
+    desk: Desk, release: Release, policy: ChannelPolicy | None, *, must_know: bool
+) -> tuple[Finding, ...]:
     """One finding per node that the policy names, called `fit`; none if it names none.
 
     Args:
         desk: registry, and who reads descriptions of nodes.
         release: what shall load there.
         policy: the channel's rules; None where nobody wrote any.
+        must_know: a description that cannot be read is an error. Otherwise it is said and passed
+            over: a mistake in a file must not keep anybody from rolling back.
 
     Raises:
         NotFound, InvalidInput: a description is not there or not readable.
@@ -40,8 +45,14 @@ def fit_of_nodes(desk: Desk, release: Release, policy: ChannelPolicy | None) -> 
     needed = memory_to_load(desk.registry, content.engine, content.record)
     found = []
     for name in policy.nodes:
-        # What is served there now makes room for it.
-        node = desk.node(name).at_rest
+        try:
+            # What is served there now makes room for it.
+            node = desk.node(name).at_rest
+        except (NotFound, InvalidInput) as error:
+            if must_know:
+                raise
+            found.append(Finding(rule="fit", holds=True, says=f"not asked: {error.message}"))
+            continue
         findings = decide_fit(
             content.platform, node, policy=accepting(policy.accepts), needed_bytes=needed
         )

@@ -120,7 +120,7 @@ def judge(
         now=desk.clock(),
         overrides=overrides,
         signatures=signatures,
-        nodes=fit_of_nodes(desk, release, policy),
+        nodes=fit_of_nodes(desk, release, policy, must_know=True),
     )
     reports = tuple(e.report for e in evidence)
     envelopes = good_signatures(policy.signed, release, reports, signatures)

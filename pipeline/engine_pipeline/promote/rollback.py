@@ -74,7 +74,7 @@ def _roll_back(
         platform=release.content.platform,
         state=state,
         overrides=accepted,
-        nodes=fit_of_nodes(desk, release, policy),
+        nodes=fit_of_nodes(desk, release, policy, must_know=False),
     )
     refuse(f"rollback of {channel} to release {number}", decision)
     _whole(desk, release, state)

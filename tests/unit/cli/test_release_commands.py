@@ -99,6 +99,20 @@ def test_rolling_back_past_a_release_marks_it_bad_too(project):
     assert sorted(mark.number for mark in state.bad) == [2, 3]
 
 
+def test_a_policy_that_somebody_broke_keeps_nobody_from_rolling_back(project):
+    first, second = project.release("one"), project.release("two")
+    promote_all_the_way(project, first)
+    promote_all_the_way(project, second)
+    (project.root / "channels.yaml").write_text("gates: [")
+    back = project.run("rollback", PROD, "--reason", "second is slow")
+    assert back.code == 0
+    assert "nodes are not asked" in back.err
+    (project.root / "channels.yaml").unlink()
+    assert (
+        project.run("rollback", PROD, "--to", "2", "--override", "bad", "--reason", "x").code == 0
+    )
+
+
 def test_rollback_needs_a_reason(project):
     refused = project.run("rollback", PROD)
     assert refused.code == 2

@@ -228,3 +228,8 @@ def test_bars_that_mean_nothing_are_refused(fields, said):
 
 def test_one_parent_may_be_written_without_a_list():
     assert ParityBars.model_validate({"parent": "prod", "max_kl": 1}).parent == ("prod",)
+
+
+def test_bars_are_read_as_channels_yaml_is():
+    text = '{"parent": ["m/t-fp16", "prod"], "max_kl": 0.02}'
+    assert ParityBars.model_validate_json(text, strict=True).parent == ("m/t-fp16", "prod")

@@ -178,14 +178,22 @@ def test_a_desk_that_reads_no_nodes_does_not_pass_over_those_that_a_policy_names
         roll_back(site.yard.desk, PROD, reason="slow", policy=site.policy())
 
 
-def test_a_description_that_is_not_there_is_told_by_its_name(site):
+def test_a_description_that_is_not_there_stops_a_promotion_and_never_a_rollback(site, two):
     def missing(name: str) -> Node:
         return read_node(site.yard.root / name)
 
-    site.yard.engine_release("a")
     desk = replace(site.yard.desk, node=missing)
     with pytest.raises(NotFound, match=r"gpu-07\.json"):
-        roll_back(desk, PROD, reason="slow", to=site.yard.releases[0].number, policy=site.policy())
+        promote(
+            desk,
+            site.yard.engine_release("c"),
+            PROD,
+            policy=site.policy(),
+            wanted={"core": Wanted(policy=Digest.of(b"p"), suite=Digest.of(b"s"))},
+        )
+    moved = roll_back(desk, PROD, reason="slow", policy=site.policy())
+    assert moved.after.live.number == two[0].number
+    assert any("gpu-07.json" in finding.says for finding in moved.decision.findings)
 
 
 def test_a_policy_accepts_only_what_has_a_name():

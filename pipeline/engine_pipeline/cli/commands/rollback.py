@@ -11,6 +11,7 @@ from engine_pipeline.cli.options import reason, verb
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.refs import ChannelRef
 
 
@@ -46,12 +47,23 @@ def command(
 
     ref = ChannelRef.parse(channel)
     number = None if target is None else _number(shell, ref, target)
-    # Whoever goes past the rule goes past a channels.yaml that cannot be read, too.
-    policy = None if "fit" in overrides else shell.policy_of(ref)
-    moved = roll_back(shell.desk, ref, reason=reason, to=number, overrides=overrides, policy=policy)
+    moved = roll_back(
+        shell.desk, ref, reason=reason, to=number, overrides=overrides, policy=_policy(shell, ref)
+    )
     return moved_answer(
         moved, f"{ref} is back at {live_text(moved.after.live)}", f"{ref} is unchanged"
     )
+
+
+def _policy(shell: Shell, ref: ChannelRef) -> ChannelPolicy | None:
+    """The channel's rules; a channels.yaml that cannot be read is said and passed over."""
+    from engine_registry.errors import EngineCIError
+
+    try:
+        return shell.policy_of(ref)
+    except EngineCIError as error:
+        shell.progress.note(f"nodes are not asked: {error.message}")
+        return None
 
 
 def _number(shell: Shell, ref: ChannelRef, target: str) -> int:
