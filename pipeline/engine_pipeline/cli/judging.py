@@ -41,6 +41,7 @@ def judge(
     from engine_pipeline.cli.wiring_runs import place_for
     from engine_pipeline.gates.run import run_gate
     from engine_pipeline.promote.evidence import deciding_report
+    from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.promote.release import lock_of, runtime_config
     from engine_pipeline.trust.signatures import sign_report
 
@@ -52,11 +53,11 @@ def judge(
     opponent = opponent_for(shell, record, policy, named_by_hand=against is not None)
     kin = parents_for(shell, record, policy)
     if not again:
-        known = deciding_report(
-            shell.registry, record.engine, name, policy.digest, suite.digest, device
-        )
+        wanted = Wanted(policy=policy.digest, suite=suite.digest)
+        known = deciding_report(shell.registry, record.engine, name, wanted, device)
         if (
             known is not None
+            and _served_alike(shell, record, known[0])
             and still_compared_with(known[0].paired, opponent)
             and still_held_to(known[0].parity, kin)
             and _may_be_reused(shell, record.engine, known[1], key)
@@ -83,6 +84,16 @@ def judge(
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)
     return report, attached, False
+
+
+def _served_alike(shell: Shell, record: Record, report: Report) -> bool:
+    """Whether the report's server had the settings that this build of the engine asks for."""
+    from engine_pipeline.gates.report import runtime_digest
+    from engine_pipeline.promote.release import lock_of, runtime_config
+
+    if report.runtime_config is None:
+        return True
+    return report.runtime_config == runtime_digest(runtime_config(lock_of(shell.registry, record)))
 
 
 def _may_be_reused(shell: Shell, engine: Digest, report: Digest, key: SigningKey | None) -> bool:

@@ -41,6 +41,9 @@ def sum_up(findings: Sequence[ParityFinding]) -> tuple[Outcome, str]:
     """The outcome of the comparison and what decided it."""
     judged = [one for one in findings if one.outcome is not Outcome.SKIPPED]
     outcome = combine(one.outcome for one in judged)
+    if outcome is Outcome.PASSED:
+        values = (f"{one.measure} {one.reason.split(',')[0].split(';')[0]}" for one in judged)
+        return outcome, f"every bar is met: {'; '.join(values)}"
     deciding = [one for one in judged if one.outcome is outcome]
     return outcome, "; ".join(f"{one.measure} {one.reason}" for one in deciding)
 
@@ -107,11 +110,11 @@ def _tags(tags: Sequence[TagDrop], bar: float | None) -> ParityFinding:
         return _missing(name, bar)
     worst = max(tags, key=lambda one: (one.drop, -one.p))
     if bar is None:
-        return _no_bar(name, f"worst: {_drop(worst)}")
+        return _no_bar(name, _drop(worst))
     beyond = [one for one in tags if one.drop > bar + _ROUNDING]
     sure = [one for one in beyond if one.p <= SIGNIFICANCE]
     if not beyond:
-        outcome, said = Outcome.PASSED, f"worst: {_drop(worst)}"
+        outcome, said = Outcome.PASSED, _drop(worst)
     elif sure:
         outcome, said = Outcome.FAILED, "; ".join(map(_drop, sure))
     else:
@@ -122,9 +125,9 @@ def _tags(tags: Sequence[TagDrop], bar: float | None) -> ParityFinding:
 
 
 def _drop(one: TagDrop) -> str:
-    name = "all cases" if one.tag is None else f"tag {one.tag}"
+    name = "all" if one.tag is None else f"tag {one.tag}"
     return (
-        f"{name}: parent {one.parent_passed}, candidate {one.candidate_passed} of {one.cases} "
+        f"{one.candidate_passed} of {one.cases} of {name}, the parent {one.parent_passed} "
         f"({one.lost} lost, {one.gained} gained, p {one.p:.3g})"
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -20,7 +20,7 @@ from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.gates.stats import Estimate
 from engine_pipeline.gates.template import TemplateResult
 from engine_registry.digest import Digest
-from engine_registry.documents import Document, Value
+from engine_registry.documents import Document, Value, canonical_json
 from engine_registry.record import Text
 from engine_registry.refs import Slug
 
@@ -31,6 +31,7 @@ POLICY = "org.engine-ci.gate.policy"
 SUITE = "org.engine-ci.gate.suite"
 SUITE_NAME = "org.engine-ci.gate.suite.name"
 DEVICE = "org.engine-ci.gate.device"
+RUNTIME = "org.engine-ci.gate.runtime-config"
 CREATED = "org.opencontainers.image.created"
 
 TEXT_LIMIT_CHARS = 2000
@@ -234,6 +235,8 @@ class Report(Document):
         parity: one for each parent that the policy names.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
+        runtime_config: digest of what the server was started with (`runtime_digest`); a release
+            with another one is not judged by this report. None in reports that do not say.
     """
 
     engine: Digest
@@ -256,6 +259,7 @@ class Report(Document):
     parity: tuple[ParityResult, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
+    runtime_config: Digest | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -263,9 +267,15 @@ class Report(Document):
         return tuple(f"{f.name}: {f.reason}" for f in self.findings if f.outcome is self.outcome)
 
 
+def runtime_digest(runtime_config: dict[str, Any]) -> Digest:
+    """The digest by which reports and releases name a runtime configuration."""
+    return Digest.of(canonical_json(runtime_config))
+
+
 def listing(report: Report) -> dict[str, str]:
     """What a listing shows of the report, and what promotion decides on."""
-    return {
+    runtime = {} if report.runtime_config is None else {RUNTIME: str(report.runtime_config)}
+    return runtime | {
         GATE: report.gate,
         OUTCOME: str(report.outcome),
         POLICY: str(report.policy_digest),

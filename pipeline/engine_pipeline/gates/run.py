@@ -33,7 +33,7 @@ from engine_pipeline.gates.parity_gate import compare_with_parents, parity_findi
 from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.policy import check_fits
 from engine_pipeline.gates.reply import DEFINITIONS
-from engine_pipeline.gates.report import Finding, LoadResult, Report, listing
+from engine_pipeline.gates.report import Finding, LoadResult, Report, listing, runtime_digest
 from engine_pipeline.gates.scratch import scratch
 from engine_pipeline.gates.server import log_lines
 from engine_pipeline.gates.starter import Starter
@@ -149,7 +149,9 @@ def run_gate(
             examined, candidate, parents, opponent, registry, policy, suite, device, directory
         )
     progress.phase("report")
-    report = _report(examined, engine, gate, policy, suite, device, started_at, clock())
+    report = _report(
+        examined, engine, gate, policy, suite, device, started_at, clock(), runtime_config
+    )
     return report, attach(registry, report)
 
 
@@ -200,6 +202,7 @@ def _report(
     device: Device,
     started_at: datetime,
     finished_at: datetime,
+    runtime_config: dict[str, Any],
 ) -> Report:
     return Report(
         engine=engine,
@@ -222,6 +225,7 @@ def _report(
         paired=examined.paired,
         definitions=DEFINITIONS,
         client=client_versions(),
+        runtime_config=runtime_digest(runtime_config),
     )
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import CREATED, DEVICE, GATE, POLICY, SUITE, Report
+from engine_pipeline.gates.report import CREATED, DEVICE, GATE, POLICY, RUNTIME, SUITE, Report
 from engine_pipeline.promote.findings import Evidence
 from engine_registry import manifest
+from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from engine_pipeline.gates.report import Device
     from engine_pipeline.promote.findings import Wanted
-    from engine_registry.digest import Digest
     from engine_registry.record import ReferrerLink
     from engine_registry.registry import Registry
 
@@ -65,6 +65,7 @@ def read_evidence(
             for link in same
             if link.annotations.get(POLICY) == str(want.policy)
             and link.annotations.get(SUITE) == str(want.suite)
+            and want.takes(_runtime(link))
         ]
         newest = max(fitting or same, key=_created, default=None)
         if newest is not None:
@@ -73,17 +74,22 @@ def read_evidence(
 
 
 def deciding_report(
-    registry: Registry, engine: Digest, gate: str, policy: Digest, suite: Digest, device: Device
+    registry: Registry, engine: Digest, gate: str, wanted: Wanted, device: Device
 ) -> tuple[Report, Digest] | None:
-    """The newest report of this gate, policy, suite and device, if it passed or failed.
+    """The newest report of this gate on this device under what is wanted, if it passed or failed.
 
     Errored and inconclusive ones decide nothing, so judging again is never skipped for them.
     """
-    same = {GATE: gate, POLICY: str(policy), SUITE: str(suite), DEVICE: device.host_class}
+    same = {
+        GATE: gate,
+        POLICY: str(wanted.policy),
+        SUITE: str(wanted.suite),
+        DEVICE: device.host_class,
+    }
     links = [
         link
         for link in registry.engines.referrers(engine, manifest.REPORT_ARTIFACT)
-        if same.items() <= link.annotations.items()
+        if same.items() <= link.annotations.items() and wanted.takes(_runtime(link))
     ]
     newest = max(links, key=_created, default=None)
     if newest is None:
@@ -91,6 +97,11 @@ def deciding_report(
     report = read_report(registry, engine, newest.manifest)
     decides = report.outcome in {Outcome.PASSED, Outcome.FAILED} and report.device == device
     return (report, newest.manifest) if decides else None
+
+
+def _runtime(link: ReferrerLink) -> Digest | None:
+    text = link.annotations.get(RUNTIME)
+    return None if text is None else Digest.parse(text)
 
 
 def _created(link: ReferrerLink) -> str:
@@ -106,4 +117,5 @@ def _evidence(registry: Registry, engine: Digest, link: ReferrerLink) -> Evidenc
         suite=report.suite,
         report=link.manifest,
         at=report.finished_at,
+        runtime=report.runtime_config,
     )

@@ -47,6 +47,7 @@ class Evidence:
         policy: digest of the gate policy it was judged under.
         suite: digest of the suite it was judged by.
         report: manifest digest of the attached report.
+        runtime: digest of what the server was started with; None if the report does not say.
     """
 
     gate: str
@@ -55,20 +56,30 @@ class Evidence:
     suite: Digest
     report: Digest
     at: datetime
+    runtime: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a gate's evidence must have been judged under, today."""
+    """What a gate's evidence must have been judged under, today.
+
+    Attributes:
+        runtime: digest of the runtime configuration of the release in question; None takes any.
+    """
 
     policy: Digest
     suite: Digest
+    runtime: Digest | None = None
+
+    def takes(self, runtime: Digest | None) -> bool:
+        """Whether a report made with this runtime configuration, or silent on it, counts."""
+        return runtime is None or self.runtime is None or runtime == self.runtime
 
 
 def fitting_evidence(gate: str, wanted: Wanted, evidence: Sequence[Evidence]) -> list[Evidence]:
     """The reports of a gate that were judged under what is wanted today."""
     want = (gate, wanted.policy, wanted.suite)
-    return [e for e in evidence if (e.gate, e.policy, e.suite) == want]
+    return [e for e in evidence if (e.gate, e.policy, e.suite) == want and wanted.takes(e.runtime)]
 
 
 def deciding_reports(

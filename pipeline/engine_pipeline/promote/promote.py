@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.report import runtime_digest
 from engine_pipeline.promote.evidence import read_evidence
 from engine_pipeline.promote.findings import Candidate
 from engine_pipeline.promote.moves import Moved, check_overrides, commit, current, refuse
@@ -103,6 +104,8 @@ def judge(
     upstream = None
     if policy.upstream is not None:
         upstream = desk.registry.channels.state(ChannelRef(channel.product, policy.upstream))
+    runtime = runtime_digest(release.content.runtime_config)
+    wanted = {name: replace(want, runtime=runtime) for name, want in wanted.items()}
     evidence = read_evidence(desk.registry, release.content.engine, wanted)
     built_by = next(
         (r.built_by for r in engine.records if r.digest == release.content.record),

@@ -253,7 +253,9 @@ def _gate(
     same = [e for e in evidence if e.gate == name]
     fitting = fitting_evidence(name, wanted, evidence)
     if not fitting:
-        why = "only under an older policy or suite" if same else "by no report"
+        why = "by no report"
+        if same:
+            why = "only under an older policy or suite, or with other settings of its server"
         return Finding(
             rule="gates",
             holds=False,

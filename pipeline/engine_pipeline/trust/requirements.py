@@ -6,10 +6,11 @@ approvals are judged when a channel moves and are in its log; they are not looke
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import CREATED, GATE, POLICY, SUITE
+from engine_pipeline.gates.report import CREATED, GATE, POLICY, SUITE, runtime_digest
 from engine_pipeline.promote.evidence import read_evidence
 from engine_pipeline.promote.findings import Finding, Wanted, deciding_reports
 from engine_pipeline.trust.rules import signed_findings
@@ -75,6 +76,8 @@ def requirement_findings(
         name: _wanted(registry, engine, name, policies.gate(name).digest, suites[name])
         for name in policy.gates
     }
+    runtime = runtime_digest(release.content.runtime_config)
+    wanted = {name: replace(want, runtime=runtime) for name, want in wanted.items()}
     evidence = read_evidence(registry, engine, wanted)
     reports = deciding_reports(policy.gates, wanted, evidence)
     by_digest = {item.report: item for item in evidence}

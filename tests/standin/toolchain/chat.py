@@ -6,6 +6,8 @@ sign of any quality.
 
 import json
 import re
+import signal
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +57,8 @@ def serve_forever(host, port, name, known, chosen):
     handler = type("Handler", (_Handler,), {"name": name, "known": known, "chosen": chosen})
     server = ThreadingHTTPServer((host, port), handler)
     server.daemon_threads = True
+    # As Uvicorn does; the first process of a container would else not even hear it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(f"INFO:     Uvicorn running on http://{host}:{server.server_port}", flush=True)
     server.serve_forever()
     return 0

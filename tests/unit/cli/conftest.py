@@ -12,7 +12,14 @@ import pytest
 from engine_pipeline.cli.app import run
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy, QualityBars
-from engine_pipeline.gates.report import Device, Finding, LoadResult, Report, listing
+from engine_pipeline.gates.report import (
+    Device,
+    Finding,
+    LoadResult,
+    Report,
+    listing,
+    runtime_digest,
+)
 from engine_pipeline.gates.suite_file import load_suite
 from engine_registry import manifest
 from engine_registry.digest import Digest
@@ -106,6 +113,7 @@ class Project:
         *,
         hours_ago: float = 1,
         policy: GatePolicy = POLICY,
+        runtime_config: dict | None = None,
     ) -> Digest:
         at = datetime.now(UTC) - timedelta(hours=hours_ago)
         suite = load_suite(self.root / "golden_prompts", "core")
@@ -122,6 +130,7 @@ class Project:
             outcome=outcome,
             load=LoadResult(outcome=Outcome.PASSED, reason="loaded"),
             findings=(Finding(name="score", outcome=outcome, reason="as the test says"),),
+            runtime_config=None if runtime_config is None else runtime_digest(runtime_config),
         )
         return self.registry.engines.attach(
             engine,

@@ -99,6 +99,17 @@ def test_rolling_back_past_a_release_marks_it_bad_too(project):
     assert sorted(mark.number for mark in state.bad) == [2, 3]
 
 
+def test_a_report_made_with_other_server_settings_is_no_evidence(project):
+    release = project.release("one", outcome=None)
+    engine, config = release.content.engine, dict(release.content.runtime_config)
+    project.report(engine, Outcome.PASSED, runtime_config=config | {"slots": 64})
+    refused = project.run("promote", release.name, "--to", "staging")
+    assert refused.code == 5
+    assert "with other settings of its server" in refused.err
+    project.report(engine, Outcome.PASSED, runtime_config=config, hours_ago=2)
+    assert project.run("promote", release.name, "--to", "staging").code == 0
+
+
 def test_a_policy_that_somebody_broke_keeps_nobody_from_rolling_back(project):
     first, second = project.release("one"), project.release("two")
     promote_all_the_way(project, first)

@@ -1,8 +1,8 @@
 """How often a comparison is wrong, played out on times that real servers showed.
 
 A round is two different quiet runs of one recorded session, their requests drawn again with
-replacement. The two were minutes apart at times, so a real round, whose runs follow each other, is
-no noisier than this.
+replacement. The two were minutes apart at times, which makes such a round noisier than a real one:
+log ratios deviate by 0.14, those of the ten quiet rounds that were really recorded by 0.07 to 0.11.
 """
 
 from __future__ import annotations

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
-    from engine_pipeline.gates.references import Reviewed
+    from engine_pipeline.gates.references import OtherAnswer, Reviewed
 
 _SHOWN_DIFF_LINES = 200
+_SHOWN_CHARS = 60
+_SHOWN_BEFORE = 12
 
 
 @verb("golden")
@@ -118,7 +120,22 @@ def _draw_answers(out: Page, found: Reviewed) -> None:
         out.table(
             ("case", "still passes", "recorded", "now"),
             [
-                (one.case, "yes" if one.passed else "no", one.recorded[:60], one.now[:60])
+                (one.case, "yes" if one.passed else "no", *_from_where_they_part(one))
                 for one in found.answers
             ],
         )
+
+
+def _from_where_they_part(one: OtherAnswer) -> tuple[str, str]:
+    alike = 0
+    for mine, theirs in zip(one.recorded, one.now, strict=False):
+        if mine != theirs:
+            break
+        alike += 1
+    start = max(alike - _SHOWN_BEFORE, 0)
+    dots = "…" if start else ""
+    recorded, now = (
+        f"{dots}{' '.join(text[start : start + _SHOWN_CHARS].split())}"
+        for text in (one.recorded, one.now)
+    )
+    return recorded, now

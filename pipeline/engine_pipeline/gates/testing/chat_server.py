@@ -1,6 +1,6 @@
 """A chat server of known behaviour: the truth that clients and gates are measured against.
 
-Speaks the streaming part of the OpenAI API and `/health` over plain asyncio streams. How an answer
+Speaks chat completions of the OpenAI API and `/health` over plain asyncio streams. How an answer
 is given is a `Behaviour`, the server's own or, field by field, that of the request's field
 `behaviour`, so one server can show every way of going wrong. It notes when it wrote each token, in
 the clock that `time.perf_counter` reads, which on Linux is the same in every process.
@@ -123,6 +123,9 @@ class ChatServer:
                 _head(writer, status, "application/json")
                 writer.write(b'{"error": {"message": "not like this"}}')
                 return
+            if not body.get("stream"):
+                _whole(body, behaviour, writer)
+                return
             _head(writer, 200, "text/event-stream", behaviour.promised_bytes)
             if behaviour.raw is not None:
                 writer.write(behaviour.raw.encode())
@@ -165,6 +168,18 @@ class ChatServer:
         if behaviour.usage:
             _event(writer, {"choices": [], "usage": _usage(body, len(tokens))})
         writer.write(b"data: [DONE]\n\n")
+
+
+def _whole(body: dict[str, Any], behaviour: Behaviour, writer: asyncio.StreamWriter) -> None:
+    """The answer in one piece, for a request that asks for no stream."""
+    tokens, finish_reason = _tokens(body, behaviour)
+    if behaviour.exit_after is not None:
+        os._exit(70)
+    message = {"role": "assistant", "content": "".join(tokens)}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    usage = {"usage": _usage(body, len(tokens))} if behaviour.usage else {}
+    _head(writer, 200, "application/json")
+    writer.write(json.dumps({"choices": [choice], **usage}).encode())
 
 
 def _tokens(body: dict[str, Any], behaviour: Behaviour) -> tuple[list[str], str]:
