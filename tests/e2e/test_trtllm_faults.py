@@ -143,10 +143,14 @@ def test_a_compiler_that_leaves_less_than_an_engine_is_no_success(project, specs
     assert to_run(project, specs[shape]) == ["compile", "engine"]
 
 
-def test_a_compiler_that_falls_silent_is_stopped(project, specs):
-    code, error = project.failure("build", specs["silence"], "--stall-timeout", "3")
-    assert (code, error["reference"]) == (9, "step-stalled")
-    assert "nothing for 3 s" in error["message"]
+@pytest.mark.parametrize(
+    ("limit", "reference"),
+    [("--stall-timeout", "step-stalled"), ("--step-timeout", "step-timed-out")],
+)
+def test_a_compiler_that_falls_silent_is_stopped(project, specs, limit, reference):
+    code, error = project.failure("build", specs["silence"], limit, "2")
+    assert (code, error["reference"]) == (9, reference)
+    assert "for 2 s" in error["message"]
     assert not leased(project)
 
 
@@ -236,7 +240,10 @@ def test_ctrl_c_ends_the_container_and_gives_the_boards_back(project, specs, doc
     with building(project, docker_daemon, specs["silence"]) as (process, _):
         code, error = project.failure("build", specs["slow"])
         assert (code, error["reference"]) == (7, "gpu-leased")
-        assert f"is leased to toy/h100-sxm-80gb-fp16, step compile, process {process.pid}" in error["message"]
+        assert (
+            f"is leased to toy/h100-sxm-80gb-fp16, step compile, process {process.pid}"
+            in error["message"]
+        )
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130

@@ -275,7 +275,9 @@ def test_the_engine_fits_this_machine_and_its_own_kind_of_node_only(story):
     assert "same SM 90" in broken["sku"]["says"]
 
 
-def node_file(project: GpuProject, name: str, memory_mib: int, boards: int = 2, **more: str) -> Path:
+def node_file(
+    project: GpuProject, name: str, memory_mib: int, boards: int = 2, **more: str
+) -> Path:
     """A description of a node with such boards."""
     board = {"name": name, "sm": 90, "memory_mib": memory_mib}
     described = {

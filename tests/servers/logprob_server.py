@@ -25,7 +25,8 @@ class LogprobServer:
 
     Attributes:
         says: numbers of the tokens of its answer.
-        lists: whether it gives log probabilities; `refuses`: whether it answers 400 to who asks.
+        lists: whether it gives log probabilities.
+        refuses: fields that it answers 400 to.
         tokenises: `template` as llama.cpp's server does it, `messages` as vLLM's; None: not at all.
         takes_ids: whether a completion's prompt may be token numbers.
         prompt_tokens: as the usage says.
@@ -35,7 +36,7 @@ class LogprobServer:
 
     says: tuple[int, ...] = (1, 2, 3, 0)
     lists: bool = True
-    refuses: bool = False
+    refuses: tuple[str, ...] = ()
     tokenises: str | None = "template"
     takes_ids: bool = True
     prompt_tokens: int | None = len(PROMPT)
@@ -75,8 +76,8 @@ class LogprobServer:
         return web.json_response({"error": "no such thing"}, status=404)
 
     def _chat(self, body: dict[str, Any]) -> web.Response:
-        if self.refuses and "logprobs" in body:
-            return web.json_response({"error": "logprobs: unknown field"}, status=400)
+        if unknown := [name for name in self.refuses if name in body]:
+            return web.json_response({"error": f"unknown field {unknown[0]}"}, status=400)
         choice: dict[str, Any] = {
             "message": {"content": "".join(WORDS[one] for one in self.says if one)},
             "finish_reason": "stop",

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _MAX_BODY_BYTES = 64 << 20
 # The server knows the request and says that it has no such thing.
 _CANNOT = frozenset({400, 404, 405, 422, 501})
+_LOGPROBS = {"logprobs": True, "top_logprobs": TOP_TOKENS}
+# `return_token_ids` is vLLM's word; llama.cpp's server gives the numbers unasked.
+_MORE = ({**_LOGPROBS, "return_token_ids": True}, _LOGPROBS, {})
 NO_LOGPROBS = "the endpoint gives no logprobs"
 NO_TOKENISER = (
     "nothing forced: the endpoint does not tokenise chats (/apply-template with /tokenize, or "
@@ -76,6 +79,7 @@ class TokenClient:
     endpoint: Endpoint
     timeout_s: float
     not_measured: list[str] = field(default_factory=list)
+    _more: tuple[dict[str, Any], ...] = _MORE
     _session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -113,16 +117,7 @@ class TokenClient:
             "stream": False,
             **self.endpoint.extra,
         }
-        wanted = {"logprobs": True, "top_logprobs": TOP_TOKENS}
-        if NO_LOGPROBS in self.not_measured:
-            wanted = {}
-        try:
-            found = await self._post("/v1/chat/completions", body | wanted)
-        except NotAnswered as error:
-            if not wanted or error.refused not in _CANNOT:
-                raise
-            # Either it does not know the fields, or it cannot answer this case at all.
-            found = await self._post("/v1/chat/completions", body)
+        found = await self._with_most(body)
         try:
             answer = _read_answer(case, found)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -130,6 +125,24 @@ class TokenClient:
         if not answer.steps and answer.text:
             self._cannot(NO_LOGPROBS)
         return answer
+
+    async def _with_most(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a chat, with as many of the fields in `_MORE` as the server takes.
+
+        One that refuses some either does not know them or cannot answer this chat at all.
+        """
+        for tried, fields in enumerate(self._more[:-1]):
+            try:
+                found = await self._post("/v1/chat/completions", body | fields)
+            except NotAnswered as error:
+                if error.refused not in _CANNOT:
+                    raise
+            else:
+                self._more = self._more[tried:]
+                return found
+        found = await self._post("/v1/chat/completions", body | self._more[-1])
+        self._more = self._more[-1:]
+        return found
 
     async def prompt_ids(
         self, messages: Sequence[Message], wanted: int | None

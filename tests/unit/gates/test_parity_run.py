@@ -128,7 +128,8 @@ def test_kept_answers_that_are_damaged_are_never_compared_with(registry, tmp_pat
     compared(registry, tmp_path, candidate, parent, min_prefix_agreement=0.5)
     [link] = registry.engines.referrers(parent, ANSWERS_ARTIFACT)
     [layer] = registry.engines.manifest(link.manifest).layers
-    [blob] = [path for path in (tmp_path / "registry").rglob(layer.digest.hex) if path.is_file()]
+    named = (tmp_path / "registry").rglob(layer.digest.hex)
+    [blob] = [path for path in named if path.is_file() and path.stat().st_size == layer.size]
     blob.chmod(0o644)
     blob.write_bytes(blob.read_bytes().replace(b"Paris", b"Parma"))
     with pytest.raises(IntegrityError):

@@ -71,7 +71,7 @@ def test_an_endpoint_without_logprobs_gives_a_text_and_says_so():
 
 
 def test_an_endpoint_that_refuses_the_field_is_asked_without_it_and_not_twice_each_time():
-    server = LogprobServer(refuses=True)
+    server = LogprobServer(refuses=("logprobs",))
 
     async def twice(client: TokenClient) -> ParityAnswer:
         await client.answer(CASE, SAMPLING)
@@ -80,7 +80,27 @@ def test_an_endpoint_that_refuses_the_field_is_asked_without_it_and_not_twice_ea
     answer, missing = with_client(server, twice)
     assert answer.text == "It is so"
     assert missing == [NO_LOGPROBS]
-    assert ["logprobs" in body for _, body in server.asked] == [True, False, False]
+    assert ["logprobs" in body for _, body in server.asked] == [True, True, False, False]
+
+
+def test_an_endpoint_that_refuses_to_number_its_tokens_still_lists_them():
+    answer, missing = answer_of(LogprobServer(refuses=("return_token_ids",)))
+    assert [step.token for step in answer.steps] == ["It", " is", " so", "<0>"]
+    assert missing == []
+
+
+def test_a_chat_that_is_refused_for_itself_leaves_the_next_one_its_tokens():
+    server = LogprobServer(status=400)
+
+    async def refused_then_answered(client: TokenClient) -> ParityAnswer:
+        with pytest.raises(NotAnswered):
+            await client.answer(CASE, SAMPLING)
+        server.status = 200
+        return await client.answer(CASE, SAMPLING)
+
+    answer, missing = with_client(server, refused_then_answered)
+    assert len(answer.steps) == 4
+    assert missing == []
 
 
 @pytest.mark.parametrize("way", ["template", "messages"])
