@@ -1,4 +1,4 @@
-"""What goes wrong with a build in real containers: each has its own error, and none leaves anything.
+"""What goes wrong with a build in real containers: each has its own error and leaves nothing.
 
 One image holds every failure of the stand-in; the spec's batch size chooses which, so that all
 specs share what was fetched and converted before.
@@ -23,7 +23,6 @@ from tests.e2e.trtllm_project import (
     LIMIT_S,
     GpuProject,
     containers,
-    error_of,
     new_gpu_project,
     toolkit,
     until,
@@ -298,7 +297,7 @@ def test_a_daemon_that_stops_while_a_step_runs_is_told_and_the_rerun_finishes(tm
         project.boards(2)
         with building(project, daemon, specs["slow"]) as (process, _):
             daemon.stop()
-            out, err = process.communicate(timeout=LIMIT_S)
+            _, err = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 9, err
         assert "docker-lost" in err or "container-stopped" in err
         daemon.start()

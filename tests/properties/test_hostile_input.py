@@ -211,7 +211,7 @@ def gguf() -> bytes:
 def parsers() -> dict[str, Parser]:
     """Every parser of bytes that somebody else wrote."""
     kinds = stored()
-    cases = texts("golden_prompts/smollm2-core/[!s]*.yaml")
+    cases = texts("golden_prompts/smollm2-core/[!st]*.yaml")
     engine_config = json.dumps(
         {
             "version": "1.2.1",

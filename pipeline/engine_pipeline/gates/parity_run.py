@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.json_post import NotAnswered
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.parity import Pair, to_force
-from engine_pipeline.gates.token_client import NO_IDS, NotAnswered, TokenClient
+from engine_pipeline.gates.token_client import NO_IDS, TokenClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

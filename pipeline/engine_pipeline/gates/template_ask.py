@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.json_post import NotAnswered
 from engine_pipeline.gates.report import Finding
 from engine_pipeline.gates.suite import GoldenChat, Message, TemplateGoldens
 from engine_pipeline.gates.template import SeenChat, judge_template
-from engine_pipeline.gates.token_client import NotAnswered, TokenClient
+from engine_pipeline.gates.token_client import TokenClient
 from engine_registry.errors import CouldNotJudge
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ way to tokenise a chat nothing can be forced. Both are said, none is an error.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.json_post import NotAnswered, not_this_api, post_json
 from engine_pipeline.gates.parity_answer import TOP_TOKENS, ParityAnswer, Step, read_steps
-from engine_pipeline.gates.reply import ErrorKind, RequestError, one_line, well_formed
+from engine_pipeline.gates.reply import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.client import Endpoint
     from engine_pipeline.gates.suite import Case, Message, Sampling
 
-_MAX_BODY_BYTES = 64 << 20
 # The server knows the request and says that it has no such thing.
 _CANNOT = frozenset({400, 404, 405, 422, 501})
 _LOGPROBS = {"logprobs": True, "top_logprobs": TOP_TOKENS}
 # `return_token_ids` is vLLM's word; llama.cpp's server gives the numbers unasked.
-_MORE = ({**_LOGPROBS, "return_token_ids": True}, _LOGPROBS, {})
+_MORE: tuple[dict[str, Any], ...] = ({**_LOGPROBS, "return_token_ids": True}, _LOGPROBS, {})
 NO_LOGPROBS = "the endpoint gives no logprobs"
 NO_TOKENISER = (
     "nothing forced: the endpoint does not tokenise chats (/apply-template with /tokenize, or "
@@ -39,19 +38,6 @@ OTHER_PROMPT = (
 )
 NO_IDS = "nothing forced: the parent's answers carry no token ids"
 NO_FORCING = "nothing forced: /v1/completions takes no token ids with logprobs"
-
-
-class NotAnswered(Exception):
-    """A request without an answer. `refused` is the HTTP status if the server gave one.
-
-    `engine_fault`: the server was reached and answered that it cannot, or not in this API.
-    """
-
-    def __init__(self, detail: str, *, refused: int | None = None, engine_fault: bool) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.refused = refused
-        self.engine_fault = engine_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +107,7 @@ class TokenClient:
         try:
             answer = _read_answer(case, found)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise _not_this_api(error) from error
+            raise not_this_api(error) from error
         if not answer.steps and answer.text:
             self._cannot(NO_LOGPROBS)
         return answer
@@ -248,7 +234,7 @@ class TokenClient:
                 raise
             steps = ()
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise _not_this_api(error) from error
+            raise not_this_api(error) from error
         if not steps:
             self._cannot(NO_FORCING)
             return None
@@ -267,36 +253,12 @@ class TokenClient:
             return {}
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        import aiohttp
-
         if self._session is None:
             msg = "the client is used outside its `async with`"
             raise RuntimeError(msg)
-        url = f"{self.endpoint.base_url}{path}"
-        try:
-            async with self._session.post(url, json=body, allow_redirects=False) as response:
-                data = await response.content.read(_MAX_BODY_BYTES)
-                while not response.content.at_eof() and len(data) < _MAX_BODY_BYTES:
-                    data += await response.content.read(_MAX_BODY_BYTES)
-        except TimeoutError as error:
-            detail = f"{path}: no whole answer within {self.timeout_s:g} s"
-            raise NotAnswered(detail, engine_fault=False) from error
-        except (aiohttp.ClientError, OSError) as error:
-            detail = one_line(f"{path}: {type(error).__name__}: {error}")
-            raise NotAnswered(detail, engine_fault=False) from error
-        if response.status != 200:
-            detail = f"{path}: HTTP {response.status}: {data[:2000].decode(errors='replace')}"
-            fault = RequestError(kind=ErrorKind.HTTP, status=response.status, detail=detail)
-            raise NotAnswered(
-                one_line(detail), refused=response.status, engine_fault=fault.engine_fault
-            )
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise _not_this_api(error) from error
-        if not isinstance(found, dict):
-            raise _not_this_api(TypeError(f"{type(found).__name__} where an object is wanted"))
-        return found
+        return await post_json(
+            self._session, self.endpoint.base_url, path, body, timeout_s=self.timeout_s
+        )
 
 
 def _read_answer(case: Case, found: dict[str, Any]) -> ParityAnswer:
@@ -320,7 +282,3 @@ def _ids(found: dict[str, Any]) -> tuple[int, ...] | None:
     if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens):
         return None
     return tuple(tokens) or None
-
-
-def _not_this_api(error: Exception) -> NotAnswered:
-    return NotAnswered(one_line(f"not an answer of this API: {error}"), engine_fault=True)

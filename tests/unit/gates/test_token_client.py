@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 from engine_pipeline.gates.client import Endpoint
+from engine_pipeline.gates.json_post import NotAnswered
 from engine_pipeline.gates.parity_answer import ParityAnswer
 from engine_pipeline.gates.suite import Case, Sampling
 from engine_pipeline.gates.token_client import (
     NO_FORCING,
     NO_LOGPROBS,
     NO_TOKENISER,
-    NotAnswered,
     TokenClient,
 )
 from tests.servers.logprob_server import PROMPT, LogprobServer
