@@ -96,7 +96,7 @@ def check_title(title: str) -> str:
         or len(title) > MAX_TITLE
         or path.is_absolute()
         or str(path) != title
-        or any(part in {"..", "."} for part in path.parts)
+        or any(part in {"", "..", "."} for part in title.split("/"))
         or "\\" in title
         or not title.isprintable()
     )
