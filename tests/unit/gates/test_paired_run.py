@@ -106,7 +106,7 @@ def test_a_candidate_that_is_far_slower_fails_and_the_order_turns_from_round_to_
     tmp_path, engine
 ):
     heard = Heard()
-    mine, theirs = engine("mine", ttft_s=0.08), engine("theirs", ttft_s=0.01)
+    mine, theirs = engine("mine", ttft_s=0.04), engine("theirs", ttft_s=0.01)
     result = compare(tmp_path, mine, theirs, heard)
     assert result.outcome is Outcome.FAILED
     by_metric = {one.metric: one for one in result.comparisons}
@@ -126,7 +126,7 @@ def test_a_candidate_that_is_far_slower_fails_and_the_order_turns_from_round_to_
 def test_a_candidate_that_is_far_faster_passes(tmp_path, engine):
     mine, theirs = (
         engine("mine", ttft_s=0.01, gap_s=0.002),
-        engine("theirs", ttft_s=0.08, gap_s=0.03),
+        engine("theirs", ttft_s=0.04, gap_s=0.01),
     )
     result = compare(tmp_path, mine, theirs)
     assert result.outcome is Outcome.PASSED
@@ -134,8 +134,8 @@ def test_a_candidate_that_is_far_faster_passes(tmp_path, engine):
 
 
 def test_more_tokens_per_second_do_not_make_up_for_a_slower_first_token(tmp_path, engine):
-    mine = engine("mine", ttft_s=0.08, gap_s=0.0)
-    theirs = engine("theirs", ttft_s=0.01, gap_s=0.06)
+    mine = engine("mine", ttft_s=0.04, gap_s=0.0)
+    theirs = engine("theirs", ttft_s=0.01, gap_s=0.02)
     result = compare(tmp_path, mine, theirs)
     assert result.throughput_ratio > 1
     assert result.outcome is Outcome.FAILED
