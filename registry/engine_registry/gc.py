@@ -207,7 +207,7 @@ class Collector:
             if self._trash.discard(name, self._grace):
                 count += 1
             elif self._registry.stores.documents.exists(name):
-                _LOG.warning("engine %s: %s was written again; left alone", engine.short, name)
+                _LOG.warning("engine %s: %s has to stay for now; left alone", engine.short, name)
                 break
         return count
 

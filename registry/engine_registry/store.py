@@ -185,7 +185,8 @@ class Trash(Protocol):
     def discard(self, name: str, min_age: timedelta) -> bool:
         """Put `name` into the trash, in place of what was discarded there under that name.
 
-        False, and nothing happened, if it is not there or was written less than `min_age` ago.
+        False, and nothing happened, if it is not there or was written less than `min_age` ago; a
+        store may also leave it for as long as there is something to be purged under that name.
         """
         ...
 
@@ -224,8 +225,8 @@ class NoTrash:
 def _cannot_remove() -> Incompatible:
     return Incompatible(
         "nothing can be removed from this kind of store: everything in it is kept",
-        hint="collect garbage in a registry on a file system, and let no rule of the bucket expire "
-        "anything in this one",
+        hint="collect garbage in a registry on a file system or in a bucket, and let no rule of "
+        "this store expire anything in it",
         reference="store-cannot-remove",
     )
 
@@ -237,6 +238,7 @@ class Stores:
     Attributes:
         staging_dir: where to write a file that will be GIVEN to `add_file`, so that it can be
             linked in; what lies there unlocked is swept. None: anywhere is as good.
+        hashes_on_the_way: `materialise` refuses bytes that do not have the blob's digest.
     """
 
     blobs: BlobStore
@@ -245,3 +247,4 @@ class Stores:
     inventory: Inventory
     trash: Trash = field(default_factory=NoTrash)
     staging_dir: Path | None = None
+    hashes_on_the_way: bool = False

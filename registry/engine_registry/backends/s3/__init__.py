@@ -15,6 +15,7 @@ from engine_registry.backends.s3.bucket import Bucket
 from engine_registry.backends.s3.documents import S3Documents, S3Inventory, S3Pointers
 from engine_registry.backends.s3.objects import Objects
 from engine_registry.backends.s3.root import S3Root
+from engine_registry.backends.s3.trash import S3Trash
 from engine_registry.store import Stores
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def stores_in(bucket: Bucket, clock: Callable[[], datetime]) -> Stores:
         documents=S3Documents(root),
         pointers=S3Pointers(root),
         inventory=S3Inventory(root),
+        trash=S3Trash(root),
+        hashes_on_the_way=True,
     )
 
 

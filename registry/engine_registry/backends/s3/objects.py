@@ -63,8 +63,13 @@ class Objects:
 
     def head(self, name: str) -> Head | None:
         """What the store says of an object; None if there is none."""
+        answer = self.look(name)
+        return None if answer is None else Head.of(answer)
+
+    def look(self, name: str) -> dict[str, Any] | None:
+        """The store's whole answer to a HEAD; None if there is no such object."""
         try:
-            answer = self.bucket.call(
+            return self.bucket.call(
                 "head_object",
                 f"look at {name}",
                 (Kind.ABSENT,),
@@ -73,7 +78,6 @@ class Objects:
             )
         except Answered:
             return None
-        return Head.of(answer)
 
     def put(
         self,
@@ -107,9 +111,19 @@ class Objects:
             return None
         return str(answer["ETag"])
 
-    def delete(self, name: str) -> None:
-        """Remove an object; a no-op where there is none."""
-        self.bucket.call("delete_object", f"remove {name}", Key=self.address.key(name))
+    def delete(self, name: str, *, condition: Mapping[str, str] | None = None) -> bool:
+        """Remove an object; False if the condition was not met. A no-op where there is none."""
+        try:
+            self.bucket.call(
+                "delete_object",
+                f"remove {name}",
+                (Kind.UNMET, Kind.ABSENT) if condition else (),
+                Key=self.address.key(name),
+                **dict(condition or {}),
+            )
+        except Answered:
+            return False
+        return True
 
     def children(self, folder: str) -> Iterator[Listed]:
         """Objects and folders directly below a folder, in the store's order."""

@@ -113,6 +113,23 @@ def prove(objects: Objects) -> Proof:
     return proof
 
 
+def deletes_conditionally(objects: Objects, proof: Proof) -> bool:
+    """Whether the store honours `If-Match` when it deletes. AWS does since 2025, others ignore it.
+
+    Asked by who collects garbage, once per process; nobody else deletes anything that matters.
+    """
+    name = f"tmp/probe-{uuid4().hex}"
+    etag = objects.put(name, _offer())
+    try:
+        if objects.delete(name, condition=proof.if_match(_NO_ETAG)):
+            return False
+        return objects.delete(name, condition=proof.if_match(etag or ""))
+    except Incompatible:
+        return False  # refused as unknown
+    finally:
+        objects.delete(name)
+
+
 def _prove_once(
     objects: Objects, pool: ThreadPoolExecutor, name: str, proof: Proof, *, first: bool
 ) -> Proof:

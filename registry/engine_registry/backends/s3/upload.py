@@ -107,14 +107,14 @@ class Uploads:
             reference="store-upload-ended",
         )
 
-    def sweep(self, older_than: timedelta = SWEEP_AFTER) -> list[str]:
+    def sweep(self, older_than: timedelta = SWEEP_AFTER, folder: str = layout.BLOBS) -> list[str]:
         """Abort uploads that began so long ago that nobody is at work on them; says which.
 
         Never fails an act: without the permission to list uploads there is nothing to sweep.
         """
         gone = []
         try:
-            for upload in self._listed(layout.BLOBS):
+            for upload in self._listed(folder):
                 if upload["now"] - upload["Initiated"] >= older_than:
                     name = upload["Key"][len(self._address.prefix) :]
                     self._abort(name, upload["UploadId"])
