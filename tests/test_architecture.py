@@ -38,12 +38,14 @@ HOMES = {
     "xllamacpp": ("engine_pipeline.backends.llama_cpp",),
     "numpy": ("engine_pipeline.backends.llama_cpp",),
     "cryptography": ("engine_pipeline.trust.ed25519", "engine_pipeline.trust.rs256"),
+    "sigstore": ("engine_pipeline.trust.keyless",),
 }
 
 # Modules that take values and return values: no files, network, clock or environment.
 PURE = {
     "engine_pipeline.bisect.inputs",
     "engine_pipeline.bisect.search",
+    "engine_registry.cache_plan",
     "engine_registry.index_query",
     *(
         f"engine_pipeline.gates.{name}"
@@ -150,6 +152,7 @@ PURE = {
     "engine_pipeline.notify.sign",
     "engine_pipeline.promote.window",
     "engine_pipeline.trust.bom",
+    "engine_pipeline.trust.bundle",
     "engine_pipeline.trust.policy",
     "engine_pipeline.trust.rules",
     "engine_pipeline.trust.standing",

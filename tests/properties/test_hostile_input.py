@@ -28,14 +28,16 @@ from engine_pipeline.gates.suite_file import load_suite
 from engine_pipeline.promote.policy import Policies
 from engine_pipeline.spec.load import load_spec
 from engine_pipeline.spec.lock_file import read_lock
+from engine_pipeline.trust.key_files import read_trust_config
+from engine_pipeline.trust.standing import Standing, judge_bundle
 from engine_pipeline.yaml_file import validated
 from engine_registry import layout
-from engine_registry.attestation import parse_statement
+from engine_registry.attestation import PREDICATE, parse_statement, statement_bytes
 from engine_registry.backends.memory import memory_stores
 from engine_registry.digest import Digest
 from engine_registry.documents import unseal
 from engine_registry.dsse import read_envelope
-from engine_registry.errors import EngineCIError
+from engine_registry.errors import EngineCIError, IntegrityError
 from engine_registry.events import Event
 from engine_registry.manifest import read_manifest
 from engine_registry.record import Record, Release
@@ -50,6 +52,8 @@ from engine_registry.testing.samples import (
     sample_promotion,
     sample_release,
 )
+from tests.servers.sigstore import Instance
+from tests.unit.trust.conftest import identified
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS = int(os.environ.get("ENGINE_CI_FUZZ_INPUTS", "150"))
@@ -180,6 +184,35 @@ def stored() -> dict[str, tuple[bytes, ...]]:
     }
 
 
+def keyless() -> dict[str, Parser]:
+    """Bundles judged for real, and the roots of trust that they are judged under."""
+    instance = Instance()
+    known = identified(instance)
+    engine = Digest.of(b"an engine")
+    statement = statement_bytes("x", engine, PREDICATE, {})
+    bundle = json.dumps(instance.bundle(statement, instance.since)).encode()
+
+    def judge(data: bytes, _: Path) -> object:
+        seen = judge_bundle(data, engine, engine, (known,))
+        for one in seen:
+            assert one.says.isprintable()
+            if one.standing is not Standing.GOOD:
+                raise IntegrityError(one.says, hint="as the finding has it")
+            verifier = known.verifier
+            assert verifier.verified(data, verifier.certified(data)) == statement
+        return seen
+
+    def verify(path: Path) -> object:
+        other = read_trust_config(path)
+        return other.verified(bundle, other.certified(bundle))
+
+    config = json.dumps(instance.trust_config()).encode()
+    return {
+        "bundle": Parser((bundle,), judge),
+        "trust config": Parser((config,), in_file("corp.json", verify)),
+    }
+
+
 def gguf() -> bytes:
     """A small header: version 3, one tensor, a few keys."""
 
@@ -253,6 +286,7 @@ def parsers() -> dict[str, Parser]:
             (b"ptrt" + bytes(range(64)),), in_file("rank0.engine", read_plan_header)
         ),
         "name": Parser((b"tiny/cpu/prod", b"tiny/cpu:7", b"sha256:" + b"a" * 64), name),
+        **keyless(),
     }
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from engine_pipeline.progress import Progress
     from engine_pipeline.runners.port import Runner, StepResult
     from engine_pipeline.spec.lock import BuildLock
-    from engine_pipeline.trust.ed25519 import SigningKey
+    from engine_pipeline.trust.signers import Signer
     from engine_registry.digest import Digest
     from engine_registry.engines import StoredEngine
     from engine_registry.record import Actor
@@ -76,7 +76,7 @@ class _Workshop:
     progress: Progress
     actor: Actor
     clock: Callable[[], datetime]
-    signing_key: SigningKey | None
+    signing_key: Signer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def build(
     progress: Progress,
     actor: Actor,
     clock: Callable[[], datetime],
-    signing_key: SigningKey | None = None,
+    signing_key: Signer | None = None,
 ) -> BuildResult:
     """The engine of a lock: reused, resumed or built.
 
@@ -156,7 +156,7 @@ def build(
         actor: who builds.
         clock: aware UTC time.
         signing_key: signs the provenance before the engine is recorded. An engine that this key
-            has not signed is then built, not reused: who signs has built.
+            or identity has not signed is then built, not reused: who signs has built.
 
     Raises:
         InvalidInput, Incompatible: the spec, this machine or its tools do not fit.
@@ -213,7 +213,7 @@ def _known(plan: BuildPlan, workshop: _Workshop) -> StoredEngine | None:
     digest = known.digest
     if is_signed_with(workshop.registry, digest, Role.BUILD, digest, key.public):
         return known
-    workshop.progress.note(f"engine {digest.short} is not reused: this key has not signed it")
+    workshop.progress.note(f"engine {digest.short} is not reused: this signer has not signed it")
     return None
 
 

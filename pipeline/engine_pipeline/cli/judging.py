@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.gates.report import Report
-    from engine_pipeline.trust.ed25519 import SigningKey
+    from engine_pipeline.trust.signers import Signer
     from engine_registry.digest import Digest
     from engine_registry.record import Record
 
@@ -20,7 +20,7 @@ def judge(
     name: str,
     *,
     again: bool,
-    key: SigningKey | None,
+    key: Signer | None,
     against: str | None = None,
     parents: Sequence[str] = (),
 ) -> tuple[Report, Digest, bool]:
@@ -35,6 +35,7 @@ def judge(
         against: whom to compare speed with instead of whom the policy names.
         parents: whom to compare answers with instead of whom the policy names.
     """
+    from engine_pipeline.cli.endpoints import judge_of
     from engine_pipeline.cli.opponent import opponent_for, still_compared_with, with_against
     from engine_pipeline.cli.parents import parents_for, still_held_to, with_parents
     from engine_pipeline.cli.wiring import utc_now
@@ -80,6 +81,8 @@ def judge(
         place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
         opponent=opponent,
         parents=kin,
+        workloads=shell.workloads(policy),
+        judge=judge_of(policy),
     )
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)
@@ -96,7 +99,7 @@ def _served_alike(shell: Shell, record: Record, report: Report) -> bool:
     return report.runtime_config == runtime_digest(runtime_config(lock_of(shell.registry, record)))
 
 
-def _may_be_reused(shell: Shell, engine: Digest, report: Digest, key: SigningKey | None) -> bool:
+def _may_be_reused(shell: Shell, engine: Digest, report: Digest, key: Signer | None) -> bool:
     """Whether a report can stand for a run of the gate: who signs has judged."""
     from engine_pipeline.trust.policy import Role
     from engine_pipeline.trust.signatures import is_signed_with

@@ -6,7 +6,6 @@ A command function takes the `Shell` first and returns an `Answer`.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -89,12 +88,12 @@ def reason(*, required: bool) -> Callable[[F], F]:
 
 
 def signing(function: F) -> F:
-    """`--sign KEYFILE`, as `key_file`."""
+    """`--sign KEYFILE|keyless[:FILE]`, as `sign_with`."""
     return click.option(
         "--sign",
-        "key_file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="KEYFILE",
+        "sign_with",
+        metavar="KEYFILE|keyless",
         envvar="ENGINECTL_SIGNING_KEY",
-        help="Sign what is made with this private key [env: ENGINECTL_SIGNING_KEY].",
+        help="Sign what is made: with this private key, or as whoever CI says this is (`keyless`; "
+        "`keyless:FILE` for a sigstore instance of your own) [env: ENGINECTL_SIGNING_KEY].",
     )(function)

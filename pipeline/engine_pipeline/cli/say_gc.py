@@ -48,8 +48,9 @@ def gc_answer(
         else:
             _did(out, discarded, purged)
         out.facts([("registry", url)])
-        _totals(out, plan, grace, is_done=discarded is not None)
-        _removed(out, plan.removed, is_done=discarded is not None)
+        removal = _removal(plan, discarded)
+        _totals(out, plan, grace, removal, is_done=discarded is not None)
+        _removed(out, plan.removed, removal)
         for name in plan.restored:
             out.line(f"  back out of the trash: {name}")
         if discarded is None:
@@ -104,6 +105,15 @@ def _document(plan: Plan, discarded: Collected | None, purged: Collected | None)
     }
 
 
+def _removal(plan: Plan, discarded: Collected | None) -> str:
+    """What the lines of the plan are called: not removed, if some of it was left for next time."""
+    if discarded is None:
+        return "to remove"
+    if discarded.discarded_files < sum(line.files for line in plan.removed):
+        return "planned"
+    return "removed"
+
+
 def _did(out: Page, discarded: Collected, purged: Collected | None) -> None:
     out.verdict("ok", f"{_files(discarded.discarded_files)} moved into the trash")
     if restored := discarded.restored + (purged.restored if purged else 0):
@@ -114,7 +124,7 @@ def _did(out: Page, discarded: Collected, purged: Collected | None) -> None:
         out.line(f"   left alone, named while this ran: {name}")
 
 
-def _totals(out: Page, plan: Plan, grace: timedelta, *, is_done: bool) -> None:
+def _totals(out: Page, plan: Plan, grace: timedelta, removal: str, *, is_done: bool) -> None:
     from engine_pipeline.promote.duration import say_duration
 
     removed_files = sum(line.files for line in plan.removed)
@@ -122,7 +132,7 @@ def _totals(out: Page, plan: Plan, grace: timedelta, *, is_done: bool) -> None:
         [
             ("kept", f"{_counted(plan.kept)}, {size(plan.kept_bytes)}"),
             (
-                "removed" if is_done else "to remove",
+                removal,
                 f"{_counted(plan.removed)}, {size(plan.removed_bytes)} in {_files(removed_files)}"
                 if plan.removed
                 else "nothing",
@@ -137,10 +147,10 @@ def _totals(out: Page, plan: Plan, grace: timedelta, *, is_done: bool) -> None:
     )
 
 
-def _removed(out: Page, lines: tuple[RemovedLine, ...], *, is_done: bool) -> None:
+def _removed(out: Page, lines: tuple[RemovedLine, ...], removal: str) -> None:
     if not lines:
         return
-    out.line("removed" if is_done else "to remove")
+    out.line(removal)
     names = [_short(line) for line in lines]
     width = min(max(map(len, names)), 48)
     for line, name in zip(lines, names, strict=True):

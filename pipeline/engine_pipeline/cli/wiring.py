@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engine_pipeline.build.step_cache import StepCache
     from engine_pipeline.cli.github import GitHubJob
     from engine_pipeline.compat.node import Node
+    from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.model import BuildSpec
     from engine_pipeline.targets.definition import Definition
     from engine_pipeline.targets.port import Target
-    from engine_pipeline.trust.ed25519 import SigningKey
-    from engine_pipeline.trust.standing import KnownKey, Signatures
+    from engine_pipeline.trust.signers import Signer
+    from engine_pipeline.trust.standing import KnownSigner, Signatures
+    from engine_pipeline.workload.model import Workload
     from engine_registry.digest import Digest
     from engine_registry.index import Index
     from engine_registry.record import Actor, Record, Release
@@ -58,9 +60,10 @@ class Shell:
     @cached_property
     def registry(self) -> Registry:
         """The registry named by --registry."""
+        from engine_pipeline.cli.wiring_cache import near
         from engine_registry.registry import open_registry
 
-        return open_registry(self.registry_url, clock=utc_now)
+        return open_registry(self.registry_url, utc_now, near(self))
 
     @cached_property
     def actor(self) -> Actor:
@@ -89,8 +92,8 @@ class Shell:
         return read_node(self.channels_file.parent / name)
 
     @cached_property
-    def keys(self) -> tuple[KnownKey, ...]:
-        """The keys of `trust:` in channels.yaml; empty, and no library loaded, if it has none."""
+    def keys(self) -> tuple[KnownSigner, ...]:
+        """Keys and identities of `trust:` in channels.yaml; no library loaded if it has none."""
         from engine_pipeline.trust.key_files import load_keys
 
         return load_keys(self.policies.trust, self.channels_file.parent)
@@ -102,13 +105,13 @@ class Shell:
         return read_signatures(self.registry, engine, self.keys)
 
     @staticmethod
-    def signing_key(key_file: Path | None) -> SigningKey | None:
-        """The private key in a file; None without one."""
-        if key_file is None:
+    def signer(how: str | None) -> Signer | None:
+        """Who signs: a private key's file, or `keyless[:FILE]`; None if nobody is named."""
+        if how is None:
             return None
-        from engine_pipeline.trust.ed25519 import read_signing_key
+        from engine_pipeline.trust.signers import signer_named
 
-        return read_signing_key(key_file)
+        return signer_named(how, os.environ, utc_now)
 
     @cached_property
     def index(self) -> Index:
@@ -157,6 +160,17 @@ class Shell:
         from engine_pipeline.gates.suite_file import load_suite
 
         return load_suite(self.suites_dir, name)
+
+    def workloads(self, policy: GatePolicy) -> dict[str, Workload]:
+        """Those of the gate's lanes that are in files, by lane; each is the one that is pinned."""
+        from engine_pipeline.workload.file import pinned_workload
+
+        pins = {name: bars.workload_file for name, bars in (policy.lanes or {}).items()}
+        return {
+            name: pinned_workload(self.channels_file.parent, pin.file, pin.digest)
+            for name, pin in pins.items()
+            if pin is not None
+        }
 
     def wanted(self, policy: ChannelPolicy) -> dict[str, Wanted]:
         """What each gate of `policy` must have been judged under, as the files stand now."""

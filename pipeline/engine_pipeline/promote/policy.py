@@ -22,7 +22,7 @@ from engine_pipeline.compat.fit import Untested
 from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.promote.duration import read_duration, say_duration
 from engine_pipeline.promote.window import Window
-from engine_pipeline.trust.policy import Role, TrustedKey
+from engine_pipeline.trust.policy import Role, TrustedSigner
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput, NotFound
@@ -49,7 +49,7 @@ class ChannelPolicy(Value):
         soak: how long it must have been live there.
         evidence_max_age: how old a passed report may be.
         approvals: how many people must approve; neither who built it nor who promotes it counts.
-        signed: build, gate, release: what must be signed by a key that `trust:` lets sign it.
+        signed: build, gate, release: what must be signed by whom `trust:` lets sign it.
         nodes: JSON files beside `channels.yaml`, one per node that serves the channel; a release
             must load on each, as `enginectl check` says.
         accepts: what may be untested there: another board of the same compute capability
@@ -124,7 +124,7 @@ class Policies(Value):
     """
 
     schema_version: Literal[1]
-    trust: tuple[TrustedKey, ...] = ()
+    trust: tuple[TrustedSigner, ...] = ()
     gates: Annotated[dict[Slug, GatePolicy], Field(min_length=1)]
     policies: Annotated[tuple[ProductPolicy, ...], Field(min_length=1)]
 
@@ -141,12 +141,12 @@ class Policies(Value):
 
     @model_validator(mode="after")
     def _somebody_may_sign(self) -> Self:
-        names = [key.name for key in self.trust]
+        names = [signer.name for signer in self.trust]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = f"trust: {', '.join(twice)} is named twice"
             raise ValueError(msg)
-        may = {role for key in self.trust for role in key.may_sign}
+        may = {role for signer in self.trust for role in signer.may_sign}
         for policy in self.policies:
             for name, channel in policy.channels.items():
                 nobody = sorted(set(channel.signed) - may)

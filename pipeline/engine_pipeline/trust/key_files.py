@@ -1,12 +1,15 @@
-"""Keys on disk: new pairs, and the public keys that channels.yaml names."""
+"""Keys and roots of trust on disk: new pairs, and what `trust:` in channels.yaml names."""
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 from engine_pipeline.trust.ed25519 import MAX_KEY_FILE_BYTES, new_key, read_public_key
-from engine_pipeline.trust.standing import KnownKey
+from engine_pipeline.trust.keyless import Instance
+from engine_pipeline.trust.policy import TrustedIdentity
+from engine_pipeline.trust.standing import KnownIdentity, KnownKey
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -14,7 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_pipeline.trust.ed25519 import VerifyingKey
-    from engine_pipeline.trust.policy import TrustedKey
+    from engine_pipeline.trust.policy import TrustedKey, TrustedSigner
+    from engine_pipeline.trust.standing import KnownSigner
+
+# The public instance's is 12 kB.
+MAX_TRUST_CONFIG_BYTES = 1 << 20
+_TRUST_CONFIG = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
 
 
 def write_new_pair(name: str, directory: Path) -> tuple[Path, Path, VerifyingKey]:
@@ -38,29 +46,64 @@ def write_new_pair(name: str, directory: Path) -> tuple[Path, Path, VerifyingKey
     return private, public, key
 
 
-def load_keys(entries: Sequence[TrustedKey], directory: Path) -> tuple[KnownKey, ...]:
-    """The keys of channels.yaml, in its order.
+def load_keys(entries: Sequence[TrustedSigner], directory: Path) -> tuple[KnownSigner, ...]:
+    """The keys and identities of channels.yaml, in its order.
 
     Args:
         entries: its `trust:` part.
-        directory: where it lies; key files are relative to it.
+        directory: where it lies; files that it names are relative to it.
 
     Raises:
-        NotFound: `key-missing`.
-        InvalidInput: `key-unusable`, or one key under two names (`key-named-twice`).
+        NotFound: `key-missing`, `trust-config-missing`.
+        InvalidInput: `key-unusable`, `trust-config-unusable`, or the same under two names
+            (`key-named-twice`, `identity-named-twice`).
         Incompatible: `tool-missing`.
     """
-    known: dict[str, KnownKey] = {}
+    known: dict[str, KnownSigner] = {}
     for entry in entries:
-        key = KnownKey(entry=entry, public=_public(entry, directory))
-        other = known.setdefault(key.public.key_id, key)
-        if other is not key:
-            raise InvalidInput(
-                f"channels.yaml: {other.entry.name} and {entry.name} have the same public key",
-                hint="keep one entry per key under `trust:`, with everything that it may sign",
-                reference="key-named-twice",
-            )
+        if isinstance(entry, TrustedIdentity):
+            file = directory / entry.trust_config_file if entry.trust_config_file else None
+            signer: KnownSigner = KnownIdentity(entry=entry, verifier=read_trust_config(file))
+            same = f"{entry.identity} {entry.issuer} {file}"
+        else:
+            public = _public(entry, directory)
+            signer, same = KnownKey(entry=entry, public=public), public.key_id
+        other = known.setdefault(same, signer)
+        if other is not signer:
+            raise _twice(other, signer)
     return tuple(known.values())
+
+
+def read_trust_config(path: Path | None) -> Instance:
+    """The sigstore instance that a file describes; the public one without a file.
+
+    What is in the file is used, and judged in full, when a signature is.
+
+    Raises:
+        NotFound: `trust-config-missing`.
+        InvalidInput: `trust-config-unusable`.
+    """
+    if path is None:
+        return Instance(None, "the public sigstore instance")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TRUST_CONFIG_BYTES)
+        text = data.decode()
+        value = json.loads(text)
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"sigstore trust config: no file {path}",
+            hint="get it from whoever runs the sigstore instance, or correct the name",
+            reference="trust-config-missing",
+        ) from error
+    except OSError as error:
+        raise _no_config(path, f"cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _no_config(path, f"no JSON: {str(error)[:120]}") from error
+    kind = value.get("mediaType") if isinstance(value, dict) else None
+    if kind != _TRUST_CONFIG:
+        raise _no_config(path, f"media type {str(kind)[:120]!r}, want {_TRUST_CONFIG!r}")
+    return Instance(text, f"the sigstore instance of {path.name}")
 
 
 def _public(entry: TrustedKey, directory: Path) -> VerifyingKey:
@@ -111,4 +154,26 @@ def _exists(path: Path) -> InvalidInput:
         f"{path} exists, a key is never overwritten",
         hint="choose another name, or move the old pair away",
         reference="key-exists",
+    )
+
+
+def _twice(other: KnownSigner, one: KnownSigner) -> InvalidInput:
+    if isinstance(one, KnownKey):
+        return InvalidInput(
+            f"channels.yaml: {other.entry.name} and {one.entry.name} have the same public key",
+            hint="keep one entry per key under `trust:`, with everything that it may sign",
+            reference="key-named-twice",
+        )
+    return InvalidInput(
+        f"channels.yaml: {other.entry.name} and {one.entry.name} have the same identity and issuer",
+        hint="keep one entry per identity under `trust:`, with everything that it may sign",
+        reference="identity-named-twice",
+    )
+
+
+def _no_config(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"sigstore trust config {path}: {what}",
+        hint="docs/trust.md (Keyless) says what the file is and how to get it",
+        reference="trust-config-unusable",
     )

@@ -92,18 +92,18 @@ def _signed(role: Role, what: str, about: Digest, release: str, signatures: Sign
 
 
 def _hint(worst: Seen | None, release: str) -> str:
-    again = f"`enginectl sign {release} --key FILE`"
+    again = f"`enginectl sign {release} --key FILE` (or --keyless in CI)"
     if worst is None:
-        return f"{again} with a key that may"
+        return f"{again} as somebody who may"
     match worst.standing:
         case Standing.BAD:
             return f"find out who changed envelope {worst.envelope.short}; then {again}"
         case Standing.REVOKED:
             return (
-                f"{again} with another key, once you know it to be good, or list "
+                f"{again} as somebody else, once you know it to be good, or list "
                 f"{worst.envelope} under still_good of {worst.signer}"
             )
         case Standing.WITHOUT_ROLE | Standing.UNTRUSTED:
-            return f"{again} with a key that may, or change `trust:` in channels.yaml"
+            return f"{again} as somebody who may, or change `trust:` in channels.yaml"
         case Standing.GOOD:
             return again

@@ -5,8 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine_pipeline.trust.policy import Role, TrustedKey
-from engine_pipeline.trust.standing import KnownKey, Signatures, Standing, judge_envelope
+from engine_pipeline.trust.bundle import (
+    BUNDLE,
+    MAX_BUNDLE_BYTES,
+    bundle_attachment,
+    read_bundle_envelope,
+)
+from engine_pipeline.trust.ed25519 import SigningKey
+from engine_pipeline.trust.policy import Role
+from engine_pipeline.trust.signers import known_as, known_identity
+from engine_pipeline.trust.standing import (
+    KnownIdentity,
+    KnownKey,
+    Signatures,
+    Standing,
+    judge_bundle,
+    judge_envelope,
+)
 from engine_pipeline.trust.statements import gate_statement, release_statement
 from engine_registry.attachments import Attachment
 from engine_registry.attestation import read_statement
@@ -22,10 +37,11 @@ from engine_registry.errors import NotFound
 from engine_registry.manifest import PROVENANCE_ARTIFACT, REPORT_ARTIFACT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from engine_pipeline.trust.ed25519 import SigningKey, VerifyingKey
-    from engine_pipeline.trust.standing import Seen
+    from engine_pipeline.trust.keyless_signing import KeylessSigner
+    from engine_pipeline.trust.signers import Public, Signer
+    from engine_pipeline.trust.standing import KnownSigner, Seen
     from engine_registry.digest import Digest
     from engine_registry.record import Release
     from engine_registry.registry import Registry
@@ -45,18 +61,19 @@ class Signed:
     envelope: Digest
 
 
-def read_signatures(registry: Registry, engine: Digest, keys: Sequence[KnownKey]) -> Signatures:
-    """Every signature attached to an engine, judged under these keys.
+def read_signatures(registry: Registry, engine: Digest, keys: Sequence[KnownSigner]) -> Signatures:
+    """Every signature attached to an engine, judged under these keys and identities.
 
     Raises:
         NotFound, IntegrityError: bytes of something attached are missing or damaged.
     """
+    own = [key for key in keys if isinstance(key, KnownKey)]
+    identities = [key for key in keys if isinstance(key, KnownIdentity)]
     seen: list[Seen] = []
-    for link in registry.engines.referrers(engine, ENVELOPE):
-        for layer in registry.engines.manifest(link.manifest).layers:
-            too_long = layer.size > MAX_ENVELOPE_BYTES
-            data = b"" if too_long else registry.engines.read_blob(layer.digest, layer.size)
-            seen += judge_envelope(data, link.manifest, engine, keys)
+    for attached, data in _attached(registry, engine, ENVELOPE, MAX_ENVELOPE_BYTES):
+        seen += judge_envelope(data, attached, engine, own)
+    for attached, data in _attached(registry, engine, BUNDLE, MAX_BUNDLE_BYTES):
+        seen += judge_bundle(data, attached, engine, identities)
     signers = {
         role: tuple(
             key.entry.name
@@ -68,23 +85,36 @@ def read_signatures(registry: Registry, engine: Digest, keys: Sequence[KnownKey]
     return Signatures(seen=tuple(seen), signers=signers)
 
 
-def sealed(statement: bytes, role: Role, key: SigningKey) -> Attachment:
-    """A statement in an envelope with one signature, to be attached to what it is about.
+def _attached(
+    registry: Registry, engine: Digest, artifact_type: str, limit_bytes: int
+) -> Iterator[tuple[Digest, bytes]]:
+    """Attached manifest and content of each signature of a kind; nothing of what is too long."""
+    for link in registry.engines.referrers(engine, artifact_type):
+        for layer in registry.engines.manifest(link.manifest).layers:
+            too_long = layer.size > limit_bytes
+            data = b"" if too_long else registry.engines.read_blob(layer.digest, layer.size)
+            yield link.manifest, data
 
-    The same statement and key give the same bytes, so signing again attaches nothing new.
+
+def sealed(statement: bytes, role: Role, signer: Signer) -> Attachment:
+    """A statement with one signature, to be attached to what it is about.
+
+    With a key, the same statement gives the same bytes, so signing again attaches nothing new.
     """
+    if not isinstance(signer, SigningKey):
+        return bundle_attachment(signer.bundle(statement), statement, signer.clock())
     signature = Signature(
-        key_id=key.public.key_id, value=key.sign(signing_input(IN_TOTO, statement))
+        key_id=signer.public.key_id, value=signer.sign(signing_input(IN_TOTO, statement))
     )
     envelope = Envelope(content=statement, signatures=(signature,))
     return Attachment(
         artifact_type=ENVELOPE,
         files=((ENVELOPE_FILE, envelope.to_bytes(), ENVELOPE),),
-        annotations={ROLE: str(role), KEY_ID: key.public.key_id},
+        annotations={ROLE: str(role), KEY_ID: signer.public.key_id},
     )
 
 
-def sign_builds(registry: Registry, engine: Digest, key: SigningKey) -> list[Signed]:
+def sign_builds(registry: Registry, engine: Digest, key: Signer) -> list[Signed]:
     """Sign every provenance statement of an engine.
 
     Raises:
@@ -107,7 +137,7 @@ def sign_builds(registry: Registry, engine: Digest, key: SigningKey) -> list[Sig
     return found
 
 
-def sign_report(registry: Registry, engine: Digest, report: Digest, key: SigningKey) -> Signed:
+def sign_report(registry: Registry, engine: Digest, report: Digest, key: Signer) -> Signed:
     """Sign one report that is attached to an engine.
 
     Raises:
@@ -126,13 +156,13 @@ def sign_report(registry: Registry, engine: Digest, report: Digest, key: Signing
     return _attach(registry, engine, statement, Role.GATE, f"report {report.short}", key)
 
 
-def sign_reports(registry: Registry, engine: Digest, key: SigningKey) -> list[Signed]:
+def sign_reports(registry: Registry, engine: Digest, key: Signer) -> list[Signed]:
     """Sign every report that is attached to an engine."""
     links = registry.engines.referrers(engine, REPORT_ARTIFACT)
     return [sign_report(registry, engine, link.manifest, key) for link in links]
 
 
-def sign_release(registry: Registry, release: Release, key: SigningKey) -> Signed:
+def sign_release(registry: Registry, release: Release, key: Signer) -> Signed:
     """Sign a release; the envelope is attached to its engine."""
     engine = release.content.engine
     what = f"release {release.name}"
@@ -140,29 +170,47 @@ def sign_release(registry: Registry, release: Release, key: SigningKey) -> Signe
 
 
 def is_signed_with(
-    registry: Registry, engine: Digest, role: Role, about: Digest, key: VerifyingKey
+    registry: Registry, engine: Digest, role: Role, about: Digest, key: Public
 ) -> bool:
-    """Whether something about an engine carries a good signature by this very key.
+    """Whether something about an engine carries a good signature by this very signer.
 
-    What is reused is never signed by whoever reuses it, only by who made it; so a key that is to
-    vouch for it must have signed it already.
+    What is reused is never signed by whoever reuses it, only by who made it; so a key or identity
+    that is to vouch for it must have signed it already.
     """
-    known = KnownKey(
-        entry=TrustedKey(name="this-key", may_sign=(role,), public_key=key.pem), public=key
-    )
     return any(
         seen.standing is Standing.GOOD
         and seen.claim is not None
         and (seen.claim.role, seen.claim.about) == (role, about)
-        for seen in read_signatures(registry, engine, (known,)).seen
+        for seen in read_signatures(registry, engine, (known_as(key, role),)).seen
     )
 
 
 def _attach(
-    registry: Registry, engine: Digest, statement: bytes, role: Role, what: str, key: SigningKey
+    registry: Registry, engine: Digest, statement: bytes, role: Role, what: str, key: Signer
 ) -> Signed:
-    attachment = sealed(statement, role, key)
-    envelope = registry.engines.attach(
-        engine, attachment.artifact_type, attachment.files, attachment.annotations
+    envelope = (
+        None
+        if isinstance(key, SigningKey)
+        else _attached_before(registry, engine, statement, role, key)
     )
+    if envelope is None:
+        attachment = sealed(statement, role, key)
+        envelope = registry.engines.attach(
+            engine, attachment.artifact_type, attachment.files, attachment.annotations
+        )
     return Signed(role=role, what=what, envelope=envelope)
+
+
+def _attached_before(
+    registry: Registry, engine: Digest, statement: bytes, role: Role, key: KeylessSigner
+) -> Digest | None:
+    """The good bundle with this very statement by this very identity, if there is one."""
+    known = known_identity(key.public, role)
+    for attached, data in _attached(registry, engine, BUNDLE, MAX_BUNDLE_BYTES):
+        seen = judge_bundle(data, attached, engine, (known,))
+        if not seen or seen[0].standing is not Standing.GOOD:
+            continue
+        envelope = read_bundle_envelope(data)
+        if envelope is not None and envelope.content == statement:
+            return attached
+    return None

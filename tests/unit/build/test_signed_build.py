@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
 
 from engine_pipeline.build.build import build
 from engine_pipeline.build.step_cache import StepCache
+from engine_pipeline.cli.wiring import utc_now
 from engine_pipeline.progress import Silent
+from engine_pipeline.trust.bundle import BUNDLE
 from engine_pipeline.trust.ed25519 import SigningKey, new_key, read_signing_key
+from engine_pipeline.trust.keyless import Instance as SigstoreInstance
+from engine_pipeline.trust.keyless_signing import KeylessSigner
 from engine_pipeline.trust.policy import Role
 from engine_pipeline.trust.signatures import ENVELOPE_FILE, is_signed_with
 from engine_registry.attestation import read_statement
 from engine_registry.dsse import ENVELOPE, read_envelope
+from engine_registry.errors import Unavailable
 from engine_registry.manifest import PROVENANCE_ARTIFACT
 from engine_registry.registry import Registry, open_registry
 from engine_registry.testing.faults import FaultPlan, SimulatedCrash, faulty
+from tests.servers.sigstore import Instance, serving
 from tests.unit.build.test_build import ALICE, LOCK_BYTES, NOON, Shop
 
 
@@ -24,7 +31,7 @@ from tests.unit.build.test_build import ALICE, LOCK_BYTES, NOON, Shop
 class SigningShop(Shop):
     """A shop that signs, if it has a key."""
 
-    key: SigningKey | None = None
+    key: SigningKey | KeylessSigner | None = None
 
     def build(self, lock, registry=None):
         return build(
@@ -95,6 +102,44 @@ def test_an_engine_that_the_key_has_not_signed_is_built_and_not_reused(shop, mak
     assert shop.build(make_lock()).reused == "engine"
     shop.key = make_key("other")
     assert shop.build(make_lock()).reused is None
+
+
+def test_an_engine_that_this_identity_has_not_signed_is_built_and_not_reused(shop, make_lock):
+    with serving(Instance()) as services:
+        config = json.dumps(services.trust_config())
+
+        def workflow(ref: str) -> KeylessSigner:
+            token = services.token(job_workflow_ref=f"org/engines/.github/workflows/e.yml@{ref}")
+            instance = SigstoreInstance(config, "the stand-in")
+            return KeylessSigner(instance, {"SIGSTORE_ID_TOKEN": token}, utc_now)
+
+        unsigned = shop.build(make_lock())
+        shop.key = workflow("refs/heads/main")
+        signed = shop.build(make_lock())
+        assert (signed.reused, signed.engine) == (None, unsigned.engine)
+        assert shop.is_signed(signed.engine, shop.key)
+        assert len(shop.registry.engines.referrers(signed.engine, BUNDLE)) == 1
+        shop.key = workflow("refs/heads/main")  # another job of the same workflow
+        assert shop.build(make_lock()).reused == "engine"
+        shop.key = workflow("refs/heads/feature")
+        assert shop.build(make_lock()).reused is None
+
+
+def test_a_build_whose_signature_no_log_takes_records_nothing_and_is_finished_later(
+    shop, make_lock
+):
+    with serving(Instance()) as services:
+        instance = SigstoreInstance(json.dumps(services.trust_config()), "the stand-in")
+        environment = {"SIGSTORE_ID_TOKEN": services.token()}
+        shop.key = KeylessSigner(instance, environment, utc_now)
+        services.out_of_order["/api/v1/log/entries"] = 503
+        with pytest.raises(Unavailable):
+            shop.build(make_lock())
+        assert list(shop.registry.engines.all_engines()) == []
+        services.out_of_order.clear()
+        built = shop.build(make_lock())
+        assert all(step.reused for step in built.steps)
+        assert shop.is_signed(built.engine, shop.key)
 
 
 def test_an_engine_planted_under_our_build_key_is_never_signed(shop, make_lock, make_key, tmp_path):

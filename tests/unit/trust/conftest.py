@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from engine_pipeline.trust.ed25519 import SigningKey, new_key, read_signing_key
-from engine_pipeline.trust.policy import Role, TrustedKey
-from engine_pipeline.trust.standing import KnownKey
+from engine_pipeline.trust.keyless import Instance as SigstoreInstance
+from engine_pipeline.trust.policy import Role, TrustedIdentity, TrustedKey
+from engine_pipeline.trust.standing import KnownIdentity, KnownKey
 from engine_registry.attestation import BuildStatement, provenance_statement
 from engine_registry.backends.memory import memory_stores
 from engine_registry.engines import StoredEngine
 from engine_registry.registry import Registry
 from engine_registry.testing.samples import TickingClock, sample_draft
+from tests.servers.sigstore import IDENTITY, Instance
+from tests.servers.sigstore_ca import GITHUB
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BUILD = BuildStatement(
@@ -65,3 +69,18 @@ def known(key: SigningKey, name: str = "ci", **fields) -> KnownKey:
     """The key as channels.yaml might name it."""
     entry = TrustedKey(name=name, public_key=key.public.pem, **{"may_sign": tuple(Role), **fields})
     return KnownKey(entry=entry, public=key.public)
+
+
+def identified(instance: Instance, name: str = "ci", **fields) -> KnownIdentity:
+    """The identity of the stand-in's workflow as channels.yaml might name it."""
+    entry = TrustedIdentity(
+        name=name, **{"may_sign": tuple(Role), "identity": IDENTITY, "issuer": GITHUB, **fields}
+    )
+    verifier = SigstoreInstance(json.dumps(instance.trust_config()), "the stand-in")
+    return KnownIdentity(entry=entry, verifier=verifier)
+
+
+@pytest.fixture(scope="session")
+def sigstore() -> Instance:
+    """A sigstore instance that signs by itself, without a port."""
+    return Instance()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine_pipeline.trust.ed25519 import read_signing_key
-from engine_pipeline.trust.key_files import write_new_pair
+from engine_pipeline.trust.key_files import read_trust_config, write_new_pair
 from engine_pipeline.trust.signatures import sign_builds, sign_reports
 from engine_registry.export import export_oci_layout
 from engine_registry.testing.samples import sample_report
@@ -21,12 +21,19 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "trust.md"
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 
 
+def marked(part: str) -> str:
+    """The one script of the document, marked as tested, that has `part` in it."""
+    scripts = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (script,) = [script for script in scripts if part in script]
+    return script
+
+
 def shell(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         ["sh", "-c", script],
         cwd=directory,
-        env={"PATH": path},
+        env={"PATH": path, "HOME": str(directory)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -61,7 +68,7 @@ def test_the_commands_without_enginectl_verify_what_is_signed_and_find_a_change(
     sign_builds(registry, engine, key)
     sign_reports(registry, engine, key)
     export_oci_layout(registry, engine, tmp_path / "layout")
-    (script,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    script = marked("python3 - layout")
 
     done = shell(script, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -72,3 +79,16 @@ def test_the_commands_without_enginectl_verify_what_is_signed_and_find_a_change(
     loop = script[script.index("for sig") :]
     changed = shell(loop, tmp_path)
     assert changed.stdout.count("Signature Verified Successfully") == 0
+
+
+def test_the_commands_that_pin_the_public_root_of_trust_write_a_trust_config(tmp_path):
+    filled = (
+        "from sigstore.models import ClientTrustConfig; ClientTrustConfig.production(offline=True)"
+    )
+    assert shell(f"python3 -c '{filled}'", tmp_path).returncode == 0
+    done = shell(marked("trusted_root.json"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.rglob("sigstore.json")
+    pinned = read_trust_config(written).trust(refreshed=False)
+    assert pinned.trusted_root.get_fulcio_certs()
+    assert pinned.signing_config.get_tlogs()

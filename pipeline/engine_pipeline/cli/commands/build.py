@@ -54,13 +54,13 @@ def command(
     stall_timeout_s: float | None,
     timeout_s: float | None,
     memory_gib: float | None,
-    key_file: Path | None,
+    sign_with: str | None,
 ) -> Answer:
     """Build the engine of SPEC, or reuse it, and record it.
 
     Takes what the lock says and nothing else. An engine with the same build key is reused; a build
-    that was killed goes on at its first unfinished step. With --sign, an engine that this key has
-    not signed is built, not reused.
+    that was killed goes on at its first unfinished step. With --sign, an engine that this key or
+    identity has not signed is built, not reused.
     """
     from engine_pipeline.build.build import build
     from engine_pipeline.cli.answer import Answer
@@ -73,7 +73,7 @@ def command(
         timeout_s=timeout_s,
         memory_bytes=round(memory_gib * (1 << 30)) if memory_gib is not None else None,
     )
-    signing_key = shell.signing_key(key_file)
+    signing_key = shell.signer(sign_with)
     lock, place = locked_spec(shell, spec)
     result = build(
         lock,

@@ -9,8 +9,6 @@ import click
 from engine_pipeline.cli.options import signing, verb
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 @verb("release")
 @click.argument("engine")
 @signing
-def command(shell: Shell, engine: str, key_file: Path | None) -> Answer:
+def command(shell: Shell, engine: str, sign_with: str | None) -> Answer:
     """Cut a numbered release from ENGINE (digest or unique prefix).
 
     A release is engine, tokenizer, serving image and runtime configuration, moved as one. Cutting
@@ -30,7 +28,7 @@ def command(shell: Shell, engine: str, key_file: Path | None) -> Answer:
     from engine_pipeline.promote.release import cut_release
     from engine_pipeline.trust.signatures import sign_release
 
-    signing_key = shell.signing_key(key_file)
+    signing_key = shell.signer(sign_with)
     digest = shell.registry.resolve_engine(engine)
     release = cut_release(shell.desk, digest)
     signed = sign_release(shell.registry, release, signing_key) if signing_key else None

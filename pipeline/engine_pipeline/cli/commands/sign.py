@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.trust.signers import Signer
 
 _ROLES = ("build", "gate", "release")
 
@@ -22,11 +22,14 @@ _ROLES = ("build", "gate", "release")
 @click.option(
     "--key",
     "key_file",
-    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     envvar="ENGINECTL_SIGNING_KEY",
-    required=True,
-    help="Private key to sign with [env: ENGINECTL_SIGNING_KEY].",
+    help="Private key to sign with, or keyless:FILE [env: ENGINECTL_SIGNING_KEY].",
+)
+@click.option(
+    "--keyless",
+    is_flag=True,
+    help="Sign as whoever CI says this is, with a certificate by sigstore instead of a key.",
 )
 @click.option(
     "--only",
@@ -35,18 +38,20 @@ _ROLES = ("build", "gate", "release")
     type=click.Choice(_ROLES),
     help="Sign only this; default: everything there is.",
 )
-def command(shell: Shell, name: str, key_file: Path, only: tuple[str, ...]) -> Answer:
+def command(
+    shell: Shell, name: str, key_file: str | None, keyless: bool, only: tuple[str, ...]
+) -> Answer:
     """Sign what exists: provenance and reports of an engine, and a release.
 
     NAME is a digest, a unique prefix, MODEL/TARGET:N or MODEL/TARGET/CHANNEL. You vouch for what
-    you sign, so look at it first. Signing again with the same key changes nothing.
+    you sign, so look at it first. Signing again with the same key or identity changes nothing.
     """
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.trust.ed25519 import read_signing_key
     from engine_pipeline.trust.signatures import sign_builds, sign_release, sign_reports
+    from engine_pipeline.trust.signers import facts_of
     from engine_registry.errors import InvalidInput
 
-    key = read_signing_key(key_file)
+    key = _signer(shell, key_file, keyless=keyless)
     registry = shell.registry
     found = registry.resolve(name)
     roles = only or _ROLES
@@ -63,19 +68,42 @@ def command(shell: Shell, name: str, key_file: Path, only: tuple[str, ...]) -> A
         signed += sign_reports(registry, found.engine, key)
     if "release" in roles and found.release is not None:
         signed.append(sign_release(registry, found.release, key))
+    facts = facts_of(key.public)
     document = {
         "engine": str(found.engine),
-        "key_id": key.public.key_id,
+        **facts,
         "signed": [
             {"role": str(s.role), "what": s.what, "envelope": str(s.envelope)} for s in signed
         ],
     }
 
     def page(out: Page) -> None:
-        out.verdict("ok", f"{len(signed)} statements signed with key {key.public.key_id[:12]}")
+        who = f"key {facts['key_id'][:12]}" if "key_id" in facts else facts["identity"]
+        out.verdict("ok", f"{len(signed)} statements signed with {who}")
         out.table(
             ("role", "what", "envelope"),
             [(str(item.role), item.what, item.envelope.short) for item in signed],
         )
 
     return Answer(document=document, page=page)
+
+
+def _signer(shell: Shell, key_file: str | None, *, keyless: bool) -> Signer:
+    from engine_pipeline.trust.signers import KEYLESS
+    from engine_registry.errors import InvalidInput
+
+    named = click.get_current_context().get_parameter_source("key_file")
+    if keyless and key_file is not None and named is click.core.ParameterSource.COMMANDLINE:
+        raise InvalidInput(
+            f"--key {key_file} and --keyless are two signers",
+            hint="give one of them; `--key keyless:FILE` names a sigstore instance",
+            reference="two-signers",
+        )
+    signer = shell.signer(KEYLESS if keyless else key_file)
+    if signer is None:
+        raise InvalidInput(
+            "nobody to sign as: neither --key nor --keyless",
+            hint="name a key with --key FILE or ENGINECTL_SIGNING_KEY, or use --keyless in CI",
+            reference="no-signer",
+        )
+    return signer
