@@ -55,7 +55,7 @@ nightly: $(TEST_VENV)/ready .venv-peers/ready
 
 # BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
 bench: $(TEST_VENV)/ready
-	@for name in startup moves ingest; do \
+	@for name in startup moves ingest transfer scale round_trips; do \
 	    echo "== bench/$$name.py"; $(TEST_VENV)/bin/python bench/$$name.py $(BENCH_FLAGS) || exit 1; \
 	done
 
@@ -67,6 +67,17 @@ bench-peers: .venv-peers/ready
 	@echo "installing DVC and MLflow into .venv-peers (about 950 MB, once)"
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install $(PIP_FLAGS) 'dvc==3.67.1' 'mlflow==3.17.2' 'psycopg[binary]==3.3.9'
+	touch $@
+
+# Load tools to hold the measuring client against: bench/load_client.py. They are large, and share
+# nothing with the peers above. A build of torch for the CPU is enough.
+.PHONY: bench-load-peers
+bench-load-peers: .venv-load-peers/ready
+
+.venv-load-peers/ready:
+	@echo "installing AIPerf and GuideLLM into .venv-load-peers (2.3 GB with torch for the CPU, else 7, once)"
+	$(PYTHON) -m venv .venv-load-peers
+	.venv-load-peers/bin/python -m pip install $(PIP_FLAGS) 'aiperf==0.13.0' 'guidellm==0.8.1' 'torch==2.13.0'
 	touch $@
 
 clean:

@@ -11,6 +11,11 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic|token)(\s+|=)[A-Za-z0-9._~+/=-]{8,}")
 _USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
 # Signed download links carry their right in the query.
 _QUERY = re.compile(r"(\bhttps?://[^\s?#]+)[?#][^\s]*")
+# Not every query is one: `?page=2` is none.
+_SIGNED = re.compile(
+    r"(?i)\bhttps?://[^\s?#]+\?[^\s\"]*\b(?:sig|signature|token|key|x-amz-[a-z-]+)="
+)
+_PRIVATE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _MASK = "***"
 
 
@@ -23,6 +28,11 @@ def redact(text: str, *secrets: str | None) -> str:
     text = _BEARER.sub(rf"\1\2{_MASK}", text)
     text = _USERINFO.sub(rf"\1{_MASK}@", text)
     return _QUERY.sub(rf"\1?{_MASK}", text)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether something in it looks like a key, a password or a signed address."""
+    return any(pattern.search(text) for pattern in (TOKEN, _BEARER, _USERINFO, _SIGNED, _PRIVATE))
 
 
 def without_path(url: str) -> str:

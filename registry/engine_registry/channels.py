@@ -8,21 +8,22 @@ lands on is decided here.
 from __future__ import annotations
 
 import json
-import logging
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
+from engine_registry.ahead import ahead
 from engine_registry.documents import seal, unseal, unseal_body
 from engine_registry.errors import (
     ChannelMoved,
-    Conflict,
     DocumentConflict,
-    EngineCIError,
     IntegrityError,
     InvalidInput,
     NotFound,
 )
 from engine_registry.events import ChannelState, Event, fold, settles
+from engine_registry.heads import Heads
 from engine_registry.refs import ChannelRef, ProductRef
 from engine_registry.sets import SetDecisions, set_pending
 
@@ -35,21 +36,20 @@ if TYPE_CHECKING:
     from engine_registry.record import Actor
     from engine_registry.store import Stores
 
-_LOG = logging.getLogger(__name__)
-
 # How many of the latest events are re-read before a move: about 20 ms on a local disk.
 CHECKED_LINKS = 256
-# How often the pointer is tried when others move it at the same time; the next move catches up.
-_POINTER_TRIES = 8
+# The same where each is a request of its own; `verify` reads them all.
+CHECKED_LINKS_FAR = 4
 
 
 class ChannelLog:
     """Every channel of one registry."""
 
     def __init__(self, stores: Stores) -> None:
+        self._stores = stores
         self._documents = stores.documents
-        self._pointers = stores.pointers
         self._sets = SetDecisions(stores.documents)
+        self._heads = Heads(stores.pointers)
 
     def state(self, ref: ChannelRef) -> ChannelState:
         """What the channel is now: pointer plus the events after it, or the whole log replayed.
@@ -64,15 +64,15 @@ class ChannelLog:
 
     def recorded_state(self, ref: ChannelRef) -> ChannelState:
         """The fold of the channel's own log alone; raises as `state`."""
-        _, state = self._pointer(ref)
-        if state.number:
-            digest = self._digest_of_event(ref, state.number)
-            if digest != state.last:
-                raise _broken(
-                    ref,
-                    f"the pointer says event {state.number} is {state.last}, it is {digest}",
-                )
-        return self._catch_up(ref, state)
+        return self._state(ref, 0)
+
+    def checked_state(self, ref: ChannelRef) -> ChannelState:
+        """The same, once no event is missing and the latest ones chain: what to decide a move on.
+
+        Raises:
+            IntegrityError: the log is damaged.
+        """
+        return self._state(ref, CHECKED_LINKS_FAR if self._stores.is_far else CHECKED_LINKS)
 
     def append(
         self,
@@ -83,8 +83,12 @@ class ChannelLog:
         actor: Actor,
         at: datetime,
         operation: str,
+        seen: ChannelState | None = None,
     ) -> tuple[Event, ChannelState]:
         """Commit `change` as event `decided_on + 1`; the event and the state after it.
+
+        `seen` is the `checked_state` that the caller decided on; it spares reading it again.
+        Whether it still is the newest is decided by the creation of the event.
 
         Repeating a call with the same `operation` after a lost reply is a no-op with the same
         answer. An `at` before the previous event's (the clock went back) becomes that one's.
@@ -94,7 +98,7 @@ class ChannelLog:
             Conflict: a set is pending on it (`set-pending`); nothing has happened.
             IntegrityError: the log is damaged; nothing has happened.
         """
-        state = self._checked_state(ref, CHECKED_LINKS)
+        state = seen if seen is not None else self.checked_state(ref)
         if state.number != decided_on:
             return self._own_or_moved(ref, decided_on, operation)
         if state.pending is not None and not settles(change, state.pending):
@@ -115,7 +119,7 @@ class ChannelLog:
             self._documents.create(layout.event(ref, event.number), seal(event))
         except DocumentConflict:
             return self._own_or_moved(ref, decided_on, operation)
-        self._publish(ref, after)
+        self._heads.publish(ref, after)
         return event, after
 
     def events(self, ref: ChannelRef) -> list[tuple[Event, Digest]]:
@@ -132,7 +136,7 @@ class ChannelLog:
         Raises:
             IntegrityError: one is damaged, missing or does not chain.
         """
-        self._checked_state(ref, last)
+        self._state(ref, last)
 
     def channels(self, product: ProductRef | None = None) -> list[ChannelRef]:
         """Every channel that has events, in order of name."""
@@ -166,22 +170,49 @@ class ChannelLog:
             state = fold(state, event, digest)
             yield event, digest, state
 
-    def _checked_state(self, ref: ChannelRef, last: int) -> ChannelState:
-        state = self.recorded_state(ref)
-        numbers = self._numbers(ref)
-        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < state.number:
-            raise _broken(ref, f"events {_missing(numbers, state.number)} missing")
-        previous: str | None = None
-        for number in range(max(1, state.number - last + 1), state.number + 1):
-            name = layout.event(ref, number)
-            body, digest = unseal_body(self._documents.read(name), name)
-            stated = json.loads(body).get("previous")
-            if previous is not None and stated != previous:
-                raise _broken(
-                    ref, f"event {number} says the one before is {stated}, it is {previous}"
-                )
-            previous = str(digest)
+    def _state(self, ref: ChannelRef, links: int) -> ChannelState:
+        """Pointer, the events after it, and so many links of the log before it checked."""
+        state = self._heads.read(ref) or _empty(ref)
+        with ahead(self._stores) as ask:
+            following = ask(lambda: self._following(ref, state))
+            listed = ask(lambda: self._numbers(ref)) if links else None
+            newest = range(max(1, state.number - max(links, 1) + 1), state.number + 1)
+            read = [ask(partial(self._link, ref, number)) for number in newest]
+            if listed is not None:
+                numbers = listed()
+                if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < state.number:
+                    raise _broken(ref, f"events {_missing(numbers, state.number)} missing")
+            self._check_links(ref, state, [link() for link in read])
+            found = following()
+        while found is not None:
+            state = fold(state, *found)
+            found = self._following(ref, state)
         return state
+
+    def _check_links(
+        self, ref: ChannelRef, state: ChannelState, links: list[tuple[str | None, str]]
+    ) -> None:
+        """The newest events up to `state` chain, and the last is the one that it says."""
+        first = state.number - len(links) + 1
+        for number, ((_, before), (stated, _)) in enumerate(pairwise(links), first + 1):
+            if stated != before:
+                raise _broken(
+                    ref, f"event {number} says the one before is {stated}, it is {before}"
+                )
+        if links and links[-1][1] != str(state.last):
+            raise _broken(
+                ref, f"the pointer says event {state.number} is {state.last}, it is {links[-1][1]}"
+            )
+
+    def _link(self, ref: ChannelRef, number: int) -> tuple[str | None, str]:
+        """What an event says of the one before, and its own digest; a pointer says it is there."""
+        name = layout.event(ref, number)
+        try:
+            data = self._documents.read(name)
+        except NotFound as error:
+            raise _broken(ref, f"event {number} is missing, the pointer names it") from error
+        body, digest = unseal_body(data, name)
+        return json.loads(body).get("previous"), str(digest)
 
     def _own_or_moved(
         self, ref: ChannelRef, decided_on: int, operation: str
@@ -191,7 +222,7 @@ class ChannelLog:
         if state.number > decided_on:
             ours, digest = self._event(ref, decided_on + 1)
             if ours.operation == operation:
-                self._publish(ref, state)
+                self._heads.publish(ref, state)
                 after = (s for event, _, s in self._folded(ref) if event.number == ours.number)
                 return ours, state if state.last == digest else next(after)
         live = state.live
@@ -206,61 +237,22 @@ class ChannelLog:
             hint=f"run `enginectl status {ref}`, then decide again",
         )
 
-    def _pointer(self, ref: ChannelRef) -> tuple[str | None, ChannelState]:
-        """The pointer's version and state; an empty state where it is absent or damaged."""
-        name = layout.head(ref)
-        value = self._pointers.read(name)
-        if value is None:
-            return None, _empty(ref)
+    def _following(self, ref: ChannelRef, state: ChannelState) -> tuple[Event, Digest] | None:
+        """The event after `state`; None if that is the newest."""
         try:
-            state, _ = unseal(value.data, ChannelState, name)
-        except IntegrityError:
-            _LOG.warning("%s is damaged; replaying the event log", name)
-            return value.version, _empty(ref)
-        return value.version, state if state.name == str(ref) else _empty(ref)
-
-    def _catch_up(self, ref: ChannelRef, state: ChannelState) -> ChannelState:
-        while True:
-            try:
-                event, digest = self._event(ref, state.number + 1)
-            except NotFound as error:
-                if error.name == "registry-missing":
-                    raise
-                return state
-            state = fold(state, event, digest)
+            return self._event(ref, state.number + 1)
+        except NotFound as error:
+            if error.name == "registry-missing":
+                raise
+            return None
 
     def _event(self, ref: ChannelRef, number: int) -> tuple[Event, Digest]:
         name = layout.event(ref, number)
         return unseal(self._documents.read(name), Event, name)
 
-    def _digest_of_event(self, ref: ChannelRef, number: int) -> Digest:
-        """The digest of an event that the pointer says is there."""
-        name = layout.event(ref, number)
-        try:
-            data = self._documents.read(name)
-        except NotFound as error:
-            raise _broken(ref, f"event {number} is missing, the pointer names it") from error
-        return unseal_body(data, name)[1]
-
     def _numbers(self, ref: ChannelRef) -> list[int]:
         found = (layout.number_of(child) for child in self._documents.children(layout.events(ref)))
         return [number for number in found if number is not None]
-
-    def _publish(self, ref: ChannelRef, state: ChannelState) -> None:
-        """Move the pointer up to `state` unless it is further; the commit does not depend on it."""
-        name = layout.head(ref)
-        try:
-            for _ in range(_POINTER_TRIES):
-                version, pointed = self._pointer(ref)
-                if pointed.number >= state.number:
-                    return
-                try:
-                    self._pointers.swap(name, version, seal(state))
-                except Conflict:
-                    continue
-                return
-        except EngineCIError as error:
-            _LOG.warning("%s: pointer not updated (%s); the next move will", ref, error.message)
 
     def _named(self, product: ProductRef | None) -> Iterator[ChannelRef]:
         for one in [product] if product else self._products():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine_registry.digest import Digest
+from engine_registry.errors import NotFound
 from engine_registry.manifest import WEIGHT, Manifest
 from engine_registry.record import Record
 
@@ -105,3 +106,12 @@ class StoredEngine:
     def size_bytes(self) -> int:
         """Bytes of all its files."""
         return self.manifest.size_bytes
+
+
+def not_recorded(engine: Digest) -> NotFound:
+    """The error for an engine that no build here gave."""
+    return NotFound(
+        f"engine {engine}: not in this registry",
+        hint="run `enginectl status` to list channels and releases, or `enginectl build`",
+        reference="engine-missing",
+    )

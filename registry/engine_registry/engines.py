@@ -14,13 +14,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from engine_registry import layout
+from engine_registry.ahead import ahead
 from engine_registry.attachments import Attachment, Attachments
-from engine_registry.documents import seal, unseal
+from engine_registry.build_records import read_records
+from engine_registry.documents import seal
 from engine_registry.drafts import (
     BuildFacts,
     EngineDraft,
     EngineFile,
     StoredEngine,
+    not_recorded,
     record_of,
 )
 from engine_registry.errors import DocumentConflict, IntegrityError, NotFound, Unavailable
@@ -36,8 +39,8 @@ from engine_registry.manifest import (
     file_layer,
     model_config,
 )
-from engine_registry.materialise import write_engine
-from engine_registry.record import KeyLink, Record
+from engine_registry.materialise import from_the_store, write_engine
+from engine_registry.record import KeyLink
 from engine_registry.rescue import rescue_engine
 from engine_registry.store import Depth
 from engine_registry.touched import Act
@@ -47,7 +50,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_registry.digest import Digest
-    from engine_registry.record import ReferrerLink
+    from engine_registry.materialise import Near
+    from engine_registry.record import Record, ReferrerLink
     from engine_registry.store import Stores
     from engine_registry.touched import Touches
 
@@ -56,6 +60,8 @@ _LOG = logging.getLogger(__name__)
 # How often an engine is put in anew because old files that it shares were discarded meanwhile. Each
 # time takes a collection at just that moment.
 _PUTS = 4
+# Files of an engine that are looked at, not read, at the same time.
+_LOOKS = 8
 
 
 class Engines:
@@ -65,15 +71,23 @@ class Engines:
         stores: where they lie.
         touches: where it is noted what is done to them.
         workers: how many files are stored or hashed at the same time; default: one per CPU.
+        near: where a whole engine's files are laid out from; default: the stores themselves.
     """
 
-    def __init__(self, stores: Stores, touches: Touches, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        touches: Touches,
+        workers: int | None = None,
+        near: Near = from_the_store,
+    ) -> None:
         self._stores = stores
         self._touches = touches
         self._blobs = stores.blobs
         self._documents = stores.documents
         self._attachments = Attachments(stores)
         self._workers = workers or len(os.sched_getaffinity(0))
+        self._near = near
 
     def put_engine(self, draft: EngineDraft) -> StoredEngine:
         """Store an engine whole; the engine and its records.
@@ -107,34 +121,11 @@ class Engines:
             NotFound: no such engine is recorded, or its manifest is missing.
             IntegrityError: its manifest or a record is damaged.
         """
-        records = self.records(digest)
-        if not records:
-            raise NotFound(
-                f"engine {digest}: not in this registry",
-                hint="run `enginectl status` to list channels and releases, or `enginectl build`",
-                reference="engine-missing",
-            )
-        manifest = self._attachments.manifest(digest)
-        return StoredEngine(digest=digest, manifest=manifest, records=records)
+        return self._read(digest, lambda _: None)
 
     def records(self, digest: Digest) -> tuple[Record, ...]:
         """The records of every build that gave this engine, oldest first; empty if none."""
-        found = []
-        for child in self._documents.children(layout.records(digest)):
-            name = f"{layout.records(digest)}/{child}"
-            try:
-                record, _ = unseal(self._documents.read(name), Record, name)
-            except NotFound:
-                continue  # discarded meanwhile
-            if layout.record(record.engine, record.build_key) != name:
-                raise IntegrityError(
-                    f"{name}: holds the record of engine {record.engine.short} and build key "
-                    f"{record.build_key.short}",
-                    hint="run `enginectl verify` to list every damaged file",
-                    reference="document-misplaced",
-                )
-            found.append(record)
-        return tuple(sorted(found, key=lambda record: (record.built_at, record.build_key)))
+        return read_records(self._documents, digest)
 
     def is_recorded(self, digest: Digest) -> bool:
         """Whether any build of this engine is recorded; its folder alone says nothing."""
@@ -163,10 +154,14 @@ class Engines:
             NotFound: no such engine, or some of its bytes are missing.
             IntegrityError: some of its bytes are wrong; names the blob and both digests.
         """
-        engine = self.engine(digest)
-        parts = [engine.manifest.config, *engine.manifest.layers]
-        self._each(lambda part: self._blobs.check(part.digest, part.size, depth), parts)
-        return engine
+
+        def check(manifest: Manifest) -> None:
+            parts = [manifest.config, *manifest.layers]
+            # A look at a file that is far away is waiting, and no work for a CPU.
+            looks = _LOOKS if self._stores.is_far and depth is Depth.UNCHANGED else 1
+            self._each(lambda part: self._blobs.check(part.digest, part.size, depth), parts, looks)
+
+        return self._read(digest, check)
 
     def materialise(self, digest: Digest, directory: Path) -> StoredEngine:
         """Lay the engine's files out, read-only, in `directory`, which must not exist.
@@ -178,7 +173,8 @@ class Engines:
             NotFound, IntegrityError: as `check_engine`; nothing was written.
         """
         engine = self.check_engine(digest)
-        write_engine(self._blobs, engine.manifest, directory)
+        with self._near(engine, self._stores) as blobs:
+            write_engine(blobs, engine.manifest, directory)
         return engine
 
     def attach(
@@ -243,6 +239,16 @@ class Engines:
                 if self.is_recorded(engine):
                     yield engine
 
+    def _read(self, digest: Digest, check: Callable[[Manifest], None]) -> StoredEngine:
+        with ahead(self._stores) as ask:
+            manifest = ask(lambda: self._attachments.manifest(digest))
+            checked = ask(lambda: check(manifest()))
+            records = self.records(digest)
+            if not records:
+                raise not_recorded(digest)
+            checked()
+            return StoredEngine(digest=digest, manifest=manifest(), records=records)
+
     def _put_files(self, draft: EngineDraft) -> Manifest:
         titles = sorted(draft.files)
 
@@ -297,11 +303,11 @@ class Engines:
             for part in (attached.config, *attached.layers):
                 self._blobs.check(part.digest, part.size, Depth.UNCHANGED)
 
-    def _each(self, act: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def _each(self, act: Callable[[Any], Any], items: Sequence[Any], least: int = 1) -> list[Any]:
         """`act` on every item, several at a time, results in order; the first failure is raised."""
         if len(items) == 1:
             return [act(items[0])]
-        with ThreadPoolExecutor(min(self._workers, len(items))) as pool:
+        with ThreadPoolExecutor(min(max(self._workers, least), len(items))) as pool:
             return list(pool.map(act, items))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine_registry import layout
 from engine_registry.index_file import connected, read_meta, remove, write_meta
-from engine_registry.index_query import EngineQuery, Found, find_engines, sortable
+from engine_registry.index_query import EngineQuery, Found, find_engines, outcomes_text, sortable
 from engine_registry.refs import ProductRef
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 OVERLAP = timedelta(minutes=15)
 SETTLED = timedelta(minutes=3)  # from a note to what it tells of it is milliseconds
 # Entries of `touched/` are kept for 60 days (`gc_survey.KEEP_TOUCHES`).
-OLDEST = timedelta(days=50)  # an index not refreshed for longer is made anew
+# An index not refreshed for longer is made anew; so is one that is ahead of a clock that went back.
+OLDEST = timedelta(days=50)
 # Reads under way at a time. A bucket answers in about 10 ms and needs them; a disk does not mind.
 _READERS = 16
 _BATCH = 512
@@ -85,7 +86,7 @@ class Index:
             connection.execute("BEGIN IMMEDIATE")
             last = read_meta(connection, "refreshed_at")
             since = datetime.fromisoformat(last) if last else None
-            is_new = since is None or now - since > OLDEST
+            is_new = since is None or not -OVERLAP <= now - since <= OLDEST
             if is_new:
                 _forget(connection)
             # Listed before anything is read: what is noted from here on is for the next refresh.
@@ -165,6 +166,11 @@ class Index:
                     "INSERT OR REPLACE INTO releases VALUES (?, ?, ?)",
                     (product, release.number, str(release.content.engine)),
                 )
+        connection.execute(
+            "UPDATE engines SET is_released = EXISTS "
+            "(SELECT 1 FROM releases r WHERE r.engine = engines.digest) WHERE product = ?",
+            (product,),
+        )
 
 
 def _forget(connection: sqlite3.Connection) -> None:
@@ -210,7 +216,7 @@ def _keep(
         return
     newest = records[-1]
     connection.execute(
-        "INSERT INTO engines VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO engines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
         (
             str(digest),
             f"{newest.model}/{newest.target}",
@@ -220,6 +226,7 @@ def _keep(
             newest.size_bytes,
             sortable(newest.built_at),
             newest.built_by.name,
+            outcomes_text(outcome for _, outcome in gates.values()),
         ),
     )
     connection.executemany(

@@ -10,7 +10,7 @@ from engine_registry.digest import Digest
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _COLUMNS = "digest, product, kind, precision, spec, size_bytes, built_at, built_by"
 
@@ -72,8 +72,10 @@ def find_engines(connection: sqlite3.Connection, query: EngineQuery) -> Found:
     """The engines that fit, as the index knows them."""
     where, values = _conditions(query)
     total = connection.execute(f"SELECT COUNT(*) FROM engines e {where}", values).fetchone()[0]
+    # The inner question is answered from an index alone; only what is shown is looked up.
     rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM engines e {where} ORDER BY built_at DESC, digest LIMIT ?",
+        f"SELECT {_COLUMNS} FROM engines WHERE digest IN (SELECT e.digest FROM engines e {where} "
+        "ORDER BY e.built_at DESC, e.digest LIMIT ?) ORDER BY built_at DESC, digest",
         [*values, query.limit],
     ).fetchall()
     return Found(engines=tuple(_engine(connection, row) for row in rows), total=total)
@@ -83,17 +85,19 @@ def _conditions(query: EngineQuery) -> tuple[str, list[Any]]:
     """The WHERE clause and its values; every value is bound, none is written into the clause."""
     parts: list[tuple[str, list[Any]]] = []
     if query.product is not None:
-        parts.append(("e.product GLOB ?", [query.product.replace("[", "[[]")]))
+        if {"*", "?"} & set(query.product):
+            # By age, not by product: what most products match is found at once in that order.
+            parts.append(("+e.product GLOB ?", [query.product.replace("[", "[[]")]))
+        else:
+            parts.append(("e.product = ?", [query.product]))
     if query.kind is not None:
         parts.append(("e.kind = ?", [query.kind]))
     if query.precision is not None:
         parts.append(("e.precision = ?", [query.precision]))
     if query.outcome is not None:
-        newest = "EXISTS (SELECT 1 FROM gates g WHERE g.engine = e.digest AND g.outcome = ?)"
-        parts.append((newest, [query.outcome]))
+        parts.append(("instr(e.outcomes, ?)", [outcomes_text([query.outcome])]))
     if query.is_released is not None:
-        released = "EXISTS (SELECT 1 FROM releases r WHERE r.engine = e.digest)"
-        parts.append((released if query.is_released else f"NOT {released}", []))
+        parts.append(("e.is_released = ?", [int(query.is_released)]))
     if query.built_since is not None:
         parts.append(("e.built_at >= ?", [sortable(query.built_since)]))
     if query.text is not None:
@@ -108,6 +112,11 @@ def _conditions(query: EngineQuery) -> tuple[str, list[Any]]:
         )
     clause = " AND ".join(text for text, _ in parts)
     return (f"WHERE {clause}" if parts else ""), [v for _, values in parts for v in values]
+
+
+def outcomes_text(outcomes: Iterable[str]) -> str:
+    """Outcomes in a form in which each is found by its own form: `|failed|passed|`."""
+    return f"|{'|'.join(sorted(set(outcomes)))}|"
 
 
 def sortable(at: datetime) -> str:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import IntegrityError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from engine_registry.drafts import StoredEngine
     from engine_registry.manifest import Manifest
-    from engine_registry.store import BlobStore
+    from engine_registry.store import BlobStore, Stores
+
+    # Where a whole engine's files are laid out from; entered for as long as that takes.
+    Near = Callable[[StoredEngine, Stores], AbstractContextManager[BlobStore]]
+
+
+def from_the_store(_: StoredEngine, stores: Stores) -> AbstractContextManager[BlobStore]:
+    """Lay engines out from the registry itself."""
+    return nullcontext(stores.blobs)
 
 
 def write_engine(blobs: BlobStore, manifest: Manifest, directory: Path) -> None:

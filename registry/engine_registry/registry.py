@@ -10,6 +10,7 @@ from engine_registry.channels import ChannelLog
 from engine_registry.documents import unseal
 from engine_registry.engines import Engines
 from engine_registry.holds import ReleaseHolds
+from engine_registry.materialise import from_the_store
 from engine_registry.record import RegistryInfo
 from engine_registry.releases import Releases
 from engine_registry.resolve import Resolved, Resolver
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine_registry.digest import Digest
+    from engine_registry.materialise import Near
     from engine_registry.record import Release
     from engine_registry.refs import ProductRef
     from engine_registry.store import Stores
@@ -38,6 +40,7 @@ class Registry:
         stores: the ports of one registry.
         clock: gives the aware UTC time.
         url: what messages call this registry.
+        near: see `Engines`.
 
     Attributes:
         engines: put, find, check, hand out, attach.
@@ -49,13 +52,17 @@ class Registry:
     """
 
     def __init__(
-        self, stores: Stores, clock: Callable[[], datetime] = utc_now, url: str = "memory:"
+        self,
+        stores: Stores,
+        clock: Callable[[], datetime] = utc_now,
+        url: str = "memory:",
+        near: Near = from_the_store,
     ) -> None:
         self.stores = stores
         self.clock = clock
         self.url = url
         self.touches = Touches(stores.documents, clock)
-        self.engines = Engines(stores, self.touches)
+        self.engines = Engines(stores, self.touches, near=near)
         self.releases = Releases(stores, self.engines, self.touches)
         self.channels = ChannelLog(stores)
         self.holds = ReleaseHolds(stores)
@@ -83,10 +90,12 @@ class Registry:
         return self._resolver.resolve_release(text, product)
 
 
-def open_registry(url: str, clock: Callable[[], datetime] = utc_now) -> Registry:
+def open_registry(
+    url: str, clock: Callable[[], datetime] = utc_now, near: Near = from_the_store
+) -> Registry:
     """The registry at `file:///abs/dir` or a plain path; nothing is read or created yet.
 
     Raises:
         InvalidInput: an unknown scheme or a malformed address.
     """
-    return Registry(stores_at(url, clock), clock, url)
+    return Registry(stores_at(url, clock), clock, url, near)

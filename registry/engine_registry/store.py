@@ -239,6 +239,7 @@ class Stores:
         staging_dir: where to write a file that will be GIVEN to `add_file`, so that it can be
             linked in; what lies there unlocked is swept. None: anywhere is as good.
         hashes_on_the_way: `materialise` refuses bytes that do not have the blob's digest.
+        is_far: every call waits for an answer over a network.
     """
 
     blobs: BlobStore
@@ -248,3 +249,4 @@ class Stores:
     trash: Trash = field(default_factory=NoTrash)
     staging_dir: Path | None = None
     hashes_on_the_way: bool = False
+    is_far: bool = False

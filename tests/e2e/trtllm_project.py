@@ -85,8 +85,8 @@ gates:
     load_timeout_s: 60
     quality: {min_score: 0.9}
     performance:
-      {requests: 4, concurrency: 1, output_tokens: 8, warmup_requests: 1,
-       min_output_tokens_per_s: 0.1}
+      {requests: 20, concurrency: 2, output_tokens: 4, prompt_words: 8, warmup_requests: 1,
+       max_ttft_p95_ms: 600000, min_output_tokens_per_s: 0.1}
 policies:
   - products: ["toy/*"]
     channels:

@@ -136,7 +136,7 @@ def scene(fast_dir: Path) -> Scene:
 def test_a_full_disk_at_any_write_of_an_act_is_said_and_leaves_nothing_half_done(
     scene: Scene, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tries, refused = sweep(scene, name, Full.FROM_THEN_ON, step=7 if "ingest" in name else 4)
+    tries, refused = sweep(scene, name, Full.FROM_THEN_ON, step=11 if "ingest" in name else 5)
     assert refused > 0
     with capsys.disabled():
         print(f" [{name}: full at {tries} writes, refused {refused}]", end="")
@@ -203,7 +203,7 @@ def littered(fast_dir: Path) -> World:
 def test_a_full_disk_at_any_write_of_a_collection_loses_nothing(
     littered: World, purge: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tries, refused = collected(littered, Full.FROM_THEN_ON, 25, purge=purge)
+    tries, refused = collected(littered, Full.FROM_THEN_ON, 40, purge=purge)
     with capsys.disabled():
         print(f" [full at {tries} writes, refused {refused}]", end="")
 

@@ -88,14 +88,21 @@ def registry(tmp_path: Path) -> Registry:
     return opened
 
 
-def judge(registry: Registry, engine: Digest, tmp_path: Path) -> Report:
+def judge(
+    registry: Registry,
+    engine: Digest,
+    tmp_path: Path,
+    *,
+    suite: Suite = SUITE,
+    policy: GatePolicy = POLICY,
+) -> Report:
     backend = LlamaCppBackend()
     report, _ = run_gate(
         registry=registry,
         engine=engine,
         gate="real",
-        policy=POLICY,
-        suite=SUITE,
+        policy=policy,
+        suite=suite,
         backend=backend,
         runtime_config=RUNTIME_CONFIG,
         device=Device(
@@ -156,3 +163,56 @@ def test_weights_that_only_the_server_can_refuse_fail_with_its_own_words(registr
     assert report.outcome is Outcome.FAILED
     assert "llama.cpp cannot load it" in report.load.reason
     assert any("output_norm" in line for line in report.load.log)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"blue": {"enum": ["yes", "no"]}},
+    "required": ["blue"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "sky", "strict": True, "schema": SCHEMA}}
+TOOL = {"type": "function", "function": {"name": "get_invoice", "parameters": {"type": "object"}}}
+
+
+def test_raw_prompts_numbers_formats_and_tools_are_judged_by_what_a_real_engine_says(
+    registry, tmp_path
+):
+    def asked(text: str, **fields: Any) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}], **fields}
+
+    cases = {
+        "raw": (
+            {"prompt": "The days of the week are Monday, Tuesday,"},
+            {"kind": "prefix", "any_of": [" Wednesday"]},
+        ),
+        "sum": (
+            asked("What is 2 + 2? Answer with the number."),
+            {"kind": "number", "value": 4, "pick": "last"},
+        ),
+        "format": (
+            asked("Is the sky blue?", response_format=FORMAT),
+            {"kind": "json", "schema": SCHEMA},
+        ),
+        "tools": (
+            asked("What is on invoice 1234?", tools=[TOOL]),
+            {"kind": "tool-call", "calls": [{"name": "get_invoice"}]},
+        ),
+    }
+    listed = [
+        {"id": name, "tags": ["t"], "checks": [check], **fields}
+        for name, (fields, check) in cases.items()
+    ]
+    suite = Suite.model_validate({**SUITE.model_dump(), "cases": listed})
+    policy = GatePolicy.model_validate({"suite": "real", "quality": {"min_score": 0.5}})
+    engine = sample_engine(registry, "real", {"model.gguf": weights().read_bytes()}).digest
+    report = judge(registry, engine, tmp_path, suite=suite, policy=policy)
+    said = {case.id: case for case in report.cases}
+    assert {name: case.outcome for name, case in said.items()} == {
+        "raw": Outcome.PASSED,
+        "sum": Outcome.PASSED,
+        "format": Outcome.PASSED,
+        # This server answers 200 and ignores tools.
+        "tools": Outcome.FAILED,
+    }
+    assert "got no tool call: '" in said["tools"].attempts[0].checks[-1].reason

@@ -157,6 +157,9 @@ def test_a_good_engine_passes_and_the_report_is_attached_to_it(registry, tmp_pat
     assert [case.attempts[0].text for case in report.cases] == ["It is Paris.", "4"]
     assert report.performance is not None
     assert (report.performance.requests, report.performance.failed) == (60, {})
+    client = report.performance.client
+    assert client is not None
+    assert (client.in_flight, client.ttft_p95_ms > 0) == (2, True)
     [link] = registry.engines.referrers(engine, REPORT_ARTIFACT)
     assert link.manifest == referrer
     assert link.annotations == reports.listing(report)
@@ -165,6 +168,53 @@ def test_a_good_engine_passes_and_the_report_is_attached_to_it(registry, tmp_pat
     assert files["report.md"].decode() == to_markdown(report)
     assert read_report(registry, engine, referrer) == report
     assert list((tmp_path / "work").iterdir()) == []
+
+
+LANE: dict[str, Any] = {
+    "workload": {
+        "name": "chat",
+        "prompt_tokens": {"kind": "uniform", "low": 20, "high": 60},
+        "output_tokens": {"kind": "fixed", "tokens": 4},
+        "arrival": {"kind": "poisson", "rate_per_s": 200},
+        "requests": 60,
+    },
+    "ceilings": {"ttft_p95_ms": 5000},
+    "max_client_lag_ms": 5000,
+}
+BATCH: dict[str, Any] = {
+    **LANE,
+    "workload": {**LANE["workload"], "arrival": {"kind": "concurrency", "steps": [4]}},
+    "ceilings": {"ttft_p95_ms": 150},
+}
+
+
+def test_each_lane_is_measured_under_its_own_load_and_held_to_its_own_bars(registry, tmp_path):
+    engine = engine_of(registry, ttft_s=0.4)
+    wanted = policy(lanes={"interactive": LANE, "batch": BATCH})
+    report, referrer = judge(registry, engine, tmp_path, policy=wanted)
+    assert outcomes(report) == {
+        "load": Outcome.PASSED,
+        "score": Outcome.PASSED,
+        "interactive: ttft_p95_ms": Outcome.PASSED,
+        "batch: ttft_p95_ms": Outcome.FAILED,
+    }
+    assert report.outcome is Outcome.FAILED
+    for lane in report.lanes:
+        assert lane.client is not None
+        assert lane.steps[0].failed == {}
+    said = to_markdown(report)
+    assert "## Lane interactive" in said
+    assert "The client itself adds at most" in said
+    assert "200 requests/s, Poisson" in said
+    assert read_report(registry, engine, referrer) == report
+
+
+def test_a_lane_whose_client_could_not_keep_up_promotes_nothing(registry, tmp_path):
+    engine = engine_of(registry)
+    late = {**LANE, "max_client_lag_ms": 0.000001}
+    report, _ = judge(registry, engine, tmp_path, policy=policy(lanes={"interactive": late}))
+    assert report.outcome is Outcome.INCONCLUSIVE
+    assert "the client could not keep up" in report.reasons[0]
 
 
 def test_a_bad_answer_fails_the_gate(registry, tmp_path):

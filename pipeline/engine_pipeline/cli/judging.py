@@ -61,6 +61,7 @@ def judge(
             and _served_alike(shell, record, known[0])
             and still_compared_with(known[0].paired, opponent)
             and still_held_to(known[0].parity, kin)
+            and _leaves_out_the_same(known[0])
             and _may_be_reused(shell, record.engine, known[1], key)
         ):
             shell.progress.note(f"{name}: reused report {known[1].short}; --again judges anew")
@@ -97,6 +98,13 @@ def _served_alike(shell: Shell, record: Record, report: Report) -> bool:
     if report.runtime_config is None:
         return True
     return report.runtime_config == runtime_digest(runtime_config(lock_of(shell.registry, record)))
+
+
+def _leaves_out_the_same(report: Report) -> bool:
+    """Whether every case that the report left out is still in quarantine."""
+    from engine_pipeline.cli.wiring import utc_now
+
+    return report.quarantine_ends is None or utc_now().date() <= report.quarantine_ends
 
 
 def _may_be_reused(shell: Shell, engine: Digest, report: Digest, key: Signer | None) -> bool:

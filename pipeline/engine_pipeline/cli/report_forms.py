@@ -87,10 +87,13 @@ def beside(shell: Shell, report: Report) -> Beside:
     Of the channels that ask for this gate; without a policy, all of the product, prod first.
     """
     from engine_pipeline.cli.lookup import latest_record
+    from engine_pipeline.gates.differences import NoLive
     from engine_pipeline.promote.live_report import report_of_live
     from engine_registry.errors import EngineCIError
     from engine_registry.refs import ChannelRef, ProductRef
 
+    if report.engine is None:
+        return NoLive(reason="an endpoint is judged alone")
     record = latest_record(shell.registry.engines.records(report.engine))
     product = ProductRef(record.model, record.target)
     try:

@@ -4,7 +4,7 @@
 2 read the channel, its release, the target
 3 rules: the log, the fence, the node
 4 the engine's bytes are whole in the registry
-5 raise the fence: from here on nothing older comes back
+5 raise the fence: from here on nothing older comes back; claim the engine's bytes on this node
 6 apply, unless the target serves just that
 7 read back what is really served
 """
@@ -65,6 +65,7 @@ def deploy(
     backend: Callable[[str], Backend],
     fit: Callable[[Release], tuple[Finding, ...]],
     progress: Progress,
+    claim: Callable[[Deployment], None] = lambda _: None,
     rebind: bool = False,
     deep: bool = False,
 ) -> Deployed:
@@ -77,6 +78,7 @@ def deploy(
         backend: knows an engine kind by name.
         fit: what the rules say of a release on the target's node.
         progress: told what goes on.
+        claim: told what is about to be served, once nothing stands against it.
         rebind: let the target follow this channel although it followed another.
         deep: hash what is there already, and heal it where it is damaged.
 
@@ -102,6 +104,7 @@ def deploy(
         target.raise_fence(
             Fence(channel=wanted.channel, event=wanted.event, event_digest=wanted.event_digest)
         )
+        claim(wanted)
         if not differences(wanted, before):
             return Deployed(
                 changed=False, deployment=wanted, findings=findings, before=before, after=before

@@ -42,7 +42,8 @@ def workflow_commands(reports: Sequence[Report]) -> list[str]:
             _tell(told, finding.outcome, what, finding.reason)
     for report in reports:
         for case in sorted(report.cases, key=lambda case: not case.must):
-            _tell(told, case.outcome, f"{report.gate}: case {case.id}", _reason(case))
+            if case.counts:
+                _tell(told, case.outcome, f"{report.gate}: case {case.id}", _reason(case))
     return [line for kind, lines in told.items() for line in _bounded(kind, lines)]
 
 

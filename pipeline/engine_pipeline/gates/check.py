@@ -1,165 +1,70 @@
-"""What a golden answer must satisfy: a closed set of checks, each a pure function of the answer.
+"""What a golden answer must satisfy: each check a pure function of the answer.
 
-A check is written in a case file as a mapping with `kind`; `judge` gives a verdict with a one-line
-reason that names both sides. Every case is also held to `not-degenerate`; writing that check out
-in a case replaces the built-in one, e.g. to allow an answer that is meant to repeat itself.
-Texts are compared in Unicode normal form C: the same characters, however they are encoded.
+A check is written in a case file as a mapping with `kind` (`check_kinds`); `judge` gives a verdict
+with a one-line reason that names both sides. Every case is also held to `not-degenerate`; writing
+that check out in a case replaces the built-in one, e.g. to allow an answer that is meant to repeat
+itself. Texts are compared in Unicode normal form C: the same characters, however they are encoded.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
-
-from engine_pipeline.gates import degenerate, json_answer, language, pattern
+from engine_pipeline.gates import (
+    choice,
+    degenerate,
+    json_answer,
+    language,
+    number,
+    pattern,
+    tool_call,
+)
+from engine_pipeline.gates.check_kinds import (
+    Check,
+    Choice,
+    Contains,
+    Exact,
+    InLanguage,
+    Json,
+    Judged,
+    Length,
+    NotContains,
+    NotDegenerate,
+    NoToolCall,
+    Number,
+    Prefix,
+    Python,
+    Refusal,
+    Regex,
+    ToolCalls,
+)
+from engine_pipeline.gates.tool_call import ToolCall
 from engine_registry.documents import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Phrase = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
-Phrases = Annotated[tuple[Phrase, ...], Field(min_length=1)]
-Count = Annotated[int, Field(ge=0)]
+__all__ = ["Answer", "Check", "CheckVerdict", "judge", "judge_all"]
+
+OfText = (
+    Exact
+    | Prefix
+    | Contains
+    | NotContains
+    | Regex
+    | Number
+    | Choice
+    | Json
+    | Refusal
+    | Length
+    | InLanguage
+)
+# Checks that need nothing but the answer.
+Decided = OfText | ToolCalls | NoToolCall | NotDegenerate
 _APOSTROPHES = str.maketrans(
     {"\N{RIGHT SINGLE QUOTATION MARK}": "'", "\N{LEFT SINGLE QUOTATION MARK}": "'"}
 )
-
-
-class Exact(Value):
-    """The answer is one of these texts, after the stated normalisation of both sides.
-
-    Attributes:
-        strip: ignore white space around the text.
-        casefold: ignore upper and lower case.
-    """
-
-    kind: Literal["exact"]
-    any_of: Phrases
-    strip: bool = False
-    casefold: bool = False
-
-
-class Contains(Value):
-    """The answer holds every text of `all_of` and, if given, at least one of `any_of`."""
-
-    kind: Literal["contains"]
-    all_of: tuple[Phrase, ...] = ()
-    any_of: tuple[Phrase, ...] = ()
-    casefold: bool = False
-
-    @model_validator(mode="after")
-    def _asks_something(self) -> Self:
-        if not self.all_of and not self.any_of:
-            msg = "asks for nothing: give all_of or any_of"
-            raise ValueError(msg)
-        return self
-
-
-class NotContains(Value):
-    """The answer holds none of these texts."""
-
-    kind: Literal["not-contains"]
-    none_of: Phrases
-    casefold: bool = False
-
-
-class Regex(Value):
-    """A Python regular expression is found in the answer; flags go inline, as `(?im)`."""
-
-    kind: Literal["regex"]
-    pattern: Annotated[str, Field(min_length=1, max_length=1000)]
-
-    @field_validator("pattern")
-    @classmethod
-    def _is_safe(cls, value: str) -> str:
-        pattern.compiled(value)
-        return value
-
-
-class Json(Value):
-    """The answer is JSON; no duplicate keys, no NaN.
-
-    Attributes:
-        json_schema: written `schema`: JSON Schema (draft 2020-12) that the value must satisfy.
-        fenced: a Markdown code fence is allowed; the first one's content is judged.
-    """
-
-    kind: Literal["json"]
-    json_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    fenced: bool = False
-
-    @field_validator("json_schema")
-    @classmethod
-    def _is_a_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None:
-            json_answer.check_schema(value)
-        return value
-
-
-class Refusal(Value):
-    """The answer declines: one of `phrases` is in it, none of `must_not_contain`; case ignored."""
-
-    kind: Literal["refusal"]
-    phrases: Phrases
-    must_not_contain: tuple[Phrase, ...] = ()
-
-
-class Length(Value):
-    """The answer's size is within bounds; white space parts words, empty lines don't count."""
-
-    kind: Literal["length"]
-    min_chars: Count | None = None
-    max_chars: Count | None = None
-    min_words: Count | None = None
-    max_words: Count | None = None
-    min_lines: Count | None = None
-    max_lines: Count | None = None
-
-    @model_validator(mode="after")
-    def _asks_something(self) -> Self:
-        bounds = self.bounds()
-        if all(low is None and high is None for _, low, high in bounds):
-            msg = "asks for nothing: give at least one bound, e.g. max_words"
-            raise ValueError(msg)
-        for unit, low, high in bounds:
-            if low is not None and high is not None and low > high:
-                msg = f"min_{unit} {low} is above max_{unit} {high}"
-                raise ValueError(msg)
-        return self
-
-    def bounds(self) -> tuple[tuple[str, int | None, int | None], ...]:
-        """Unit, lower and upper bound."""
-        return (
-            ("chars", self.min_chars, self.max_chars),
-            ("words", self.min_words, self.max_words),
-            ("lines", self.min_lines, self.max_lines),
-        )
-
-
-class InLanguage(Value):
-    """The answer looks like this language; see `language` for how rough that is."""
-
-    kind: Literal["language"]
-    language: language.Language
-
-
-class NotDegenerate(Value):
-    """The answer is text and does not go round in circles; see `degenerate` for the rules.
-
-    Attributes:
-        allow_loops: the answer is meant to repeat itself; only the other rules hold.
-    """
-
-    kind: Literal["not-degenerate"] = "not-degenerate"
-    allow_loops: bool = False
-
-
-Check = Annotated[
-    Exact | Contains | NotContains | Regex | Json | Refusal | Length | InLanguage | NotDegenerate,
-    Field(discriminator="kind"),
-]
 
 
 class Answer(Value):
@@ -167,41 +72,82 @@ class Answer(Value):
 
     text: str
     finish_reason: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class CheckVerdict(Value):
-    """One check's verdict on one answer; `reason` names both sides if it failed."""
+    """One check's verdict on one answer; `reason` names both sides if it failed.
+
+    Attributes:
+        errored: nobody could say; it did not pass, and did not fail either.
+    """
 
     kind: str
     passed: bool
     reason: str
+    errored: bool = False
 
 
 def judge_all(checks: Iterable[Check], answer: Answer) -> tuple[CheckVerdict, ...]:
-    """Every check's verdict, `not-degenerate` first if no check of the case replaces it."""
-    given = tuple(checks)
+    """Every check's verdict, `not-degenerate` first if no check of the case replaces it.
+
+    Checks that somebody has to be asked for are left out: see `consult`.
+    """
+    given = tuple(check for check in checks if not isinstance(check, Judged | Python))
     if not any(isinstance(check, NotDegenerate) for check in given):
         given = (NotDegenerate(), *given)
     return tuple(judge(check, answer) for check in given)
 
 
-def judge(check: Check, answer: Answer) -> CheckVerdict:
+def judge(check: Decided, answer: Answer) -> CheckVerdict:
     """One check's verdict on one answer."""
     reason = _defect(check, answer)
     return CheckVerdict(kind=check.kind, passed=reason is None, reason=reason or "as wanted")
 
 
-def _defect(check: Check, answer: Answer) -> str | None:
+def _defect(check: Decided, answer: Answer) -> str | None:
     text = unicodedata.normalize("NFC", answer.text)
+    match check:
+        case ToolCalls():
+            reason = tool_call.defect(
+                check.calls, answer.tool_calls, ordered=check.ordered, others=check.others
+            )
+            # What it said instead tells most.
+            return f"{reason}: {_excerpt(text)}" if reason and not answer.tool_calls else reason
+        case NoToolCall():
+            calls = ", ".join(map(str, answer.tool_calls))
+            return f"want no tool call, got {_excerpt(calls)}" if calls else None
+        case NotDegenerate():
+            if answer.tool_calls and not text.strip():
+                return None  # a call needs no words
+            cut = answer.finish_reason == "length"
+            return degenerate.defect(text, cut=cut, loops=not check.allow_loops)
+        case _:
+            return _text_defect(check, text)
+
+
+def _text_defect(check: OfText, text: str) -> str | None:
     match check:
         case Exact():
             reason = _not_exact(check, text)
+        case Prefix():
+            reason = _not_beginning(check, text)
         case Contains():
             reason = _not_containing(check, text)
         case NotContains():
             reason = _containing(check.none_of, text, check.casefold)
         case Regex():
             reason = _not_matching(check, text)
+        case Number():
+            reason = number.defect(
+                text,
+                check.value,
+                tolerance=check.tolerance,
+                relative=check.relative,
+                pick=check.pick,
+            )
+        case Choice():
+            reason = choice.defect(text, check.options, check.any_of)
         case Json():
             reason = json_answer.defect(text, check.json_schema, fenced=check.fenced)
         case Refusal():
@@ -210,9 +156,6 @@ def _defect(check: Check, answer: Answer) -> str | None:
             reason = _wrong_length(check, text)
         case InLanguage():
             reason = language.defect(text, check.language)
-        case NotDegenerate():
-            cut = answer.finish_reason == "length"
-            reason = degenerate.defect(text, cut=cut, loops=not check.allow_loops)
         case _:
             assert_never(check)
     return reason
@@ -236,6 +179,14 @@ def _not_exact(check: Exact, text: str) -> str | None:
         return None
     wanted = " or ".join(_excerpt(item) for item in check.any_of)
     return f"want exactly {wanted}, got {_excerpt(text)}"
+
+
+def _not_beginning(check: Prefix, text: str) -> str | None:
+    held = _folded(text, check.casefold)
+    held = held.lstrip() if check.strip else held
+    if held.startswith(tuple(_folded(item, check.casefold) for item in check.any_of)):
+        return None
+    return f"want it to begin with {' or '.join(map(_excerpt, check.any_of))}, got {_excerpt(text)}"
 
 
 def _not_containing(check: Contains, text: str) -> str | None:

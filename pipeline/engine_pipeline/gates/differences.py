@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.judge import mean_score
+from engine_pipeline.gates.lane_metrics import SHARE
+from engine_pipeline.gates.lane_words import metric_of
 from engine_pipeline.gates.markdown_paired import paired_rows
 from engine_pipeline.gates.words import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from engine_pipeline.gates.measured import Measured
     from engine_pipeline.gates.outcome import Outcome
     from engine_pipeline.gates.paired_result import PairedResult
-    from engine_pipeline.gates.report import CaseResult, Finding, Measured, Report
+    from engine_pipeline.gates.report import CaseResult, Finding, Report
     from engine_registry.digest import Digest
 
 # No host is as fast now as then, so speeds of two times are never told without these words.
@@ -116,6 +120,8 @@ def _in_turn(result: PairedResult | None) -> list[Row]:
 def _finding_row(finding: Finding, report: Report, live: Report | None) -> Row:
     if report.performance and finding.name in report.performance.metrics:
         return _metric_row(finding.name, report, live, finding)
+    if (found := metric_of(report.lanes, finding.name)) is not None:
+        return _lane_row(finding, found, live)
     mine = _score(report, finding.name)
     if mine is None:
         return Row(
@@ -139,25 +145,47 @@ def _finding_row(finding: Finding, report: Report, live: Report | None) -> Row:
     )
 
 
+def _lane_row(finding: Finding, found: tuple[str, Measured], live: Report | None) -> Row:
+    metric, mine = found
+    other = metric_of(live.lanes, finding.name) if live else None
+    return Row(
+        name=finding.name,
+        title=f"{title(metric)}, {finding.name.partition(': ')[0]}",
+        candidate=_lane_number(mine),
+        live=None if other is None else _lane_number(other[1]),
+        bounds=None if metric == "good_share" else _bounds(mine),
+        outcome=finding.outcome,
+        reason=finding.reason,
+    )
+
+
+def _lane_number(measured: Measured) -> str:
+    if measured.unit == SHARE and measured.value is not None:
+        return f"{measured.value:.1%}"
+    return number(measured.value, measured.unit)
+
+
 def _plain(report: Report, finding: Finding) -> str:
     if finding.name == "load" and report.load.load_s is not None:
         return f"{report.load.load_s:.1f} s"
     if finding.name == "must-pass cases":
-        must = [case for case in report.cases if case.must]
+        must = [case for case in report.cases if case.must and case.counts]
         return f"{sum(case.outcome == 'passed' for case in must)} of {len(must)}"
     return "–"
 
 
 def _score(report: Report, name: str) -> tuple[float, tuple[CaseResult, ...]] | None:
     """The score that a finding is about, with the cases behind it; None for other findings."""
+    counted = tuple(case for case in report.cases if case.counts)
+    weights: dict[str, float] = {}
     if name == "score":
-        cases = report.cases
+        cases, weights = counted, report.policy.quality.tag_weights
     elif name.startswith("score of "):
         tag = name.removeprefix("score of ")
-        cases = tuple(case for case in report.cases if tag in case.tags)
+        cases = tuple(case for case in counted if tag in case.tags)
     else:
         return None
-    return (fsum(case.score for case in cases) / len(cases), cases) if cases else None
+    return (mean_score(cases, weights), cases) if cases else None
 
 
 def _score_bar(report: Report, name: str) -> str | None:

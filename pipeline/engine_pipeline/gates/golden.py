@@ -6,7 +6,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.asking import request_of
 from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.consult import NOBODY
 from engine_pipeline.gates.ending import settle
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.report import (
@@ -15,12 +17,15 @@ from engine_pipeline.gates.report import (
     Attempt,
     CaseResult,
 )
+from engine_pipeline.gates.tool_call import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from datetime import date
 
     from engine_pipeline.gates.check import CheckVerdict
     from engine_pipeline.gates.client import ChatClient
+    from engine_pipeline.gates.consult import Advisers
     from engine_pipeline.gates.reply import Reply
     from engine_pipeline.gates.suite import Case, Suite
     from engine_pipeline.progress import Progress
@@ -33,6 +38,8 @@ async def ask_suite(
     concurrency: int,
     progress: Progress,
     gone: Callable[[], str | None],
+    advisers: Advisers = NOBODY,
+    today: date | None = None,
 ) -> tuple[CaseResult, ...]:
     """The result of each case, in the suite's order.
 
@@ -42,6 +49,8 @@ async def ask_suite(
         concurrency: how many are asked at once.
         progress: told after each answer.
         gone: says why there is no server any more; nothing further is asked then.
+        advisers: who decides what the answer alone does not.
+        today: of which quarantines are over; None: all of them hold.
     """
     attempts: dict[str, list[Attempt]] = {case.id: [] for case in suite.cases}
     work = iter([(case, repeat) for case in suite.cases for repeat in range(case.repeats)])
@@ -54,7 +63,7 @@ async def ask_suite(
                 attempts[case.id].append(_not_asked(why))
                 continue
             reply = await _ask(client, suite, case, repeat)
-            attempt = _judged(case, reply)
+            attempt = await _judged(case, reply, advisers)
             if reply.error is not None and reply.error.lost_connection:
                 await settle(gone)
                 if (why := gone()) is not None:
@@ -66,23 +75,28 @@ async def ask_suite(
     async with asyncio.TaskGroup() as group:
         for _ in range(concurrency):
             group.create_task(ask_on())
-    return tuple(_result(case, attempts[case.id]) for case in suite.cases)
+    return tuple(_result(case, attempts[case.id], today) for case in suite.cases)
 
 
 async def _ask(client: ChatClient, suite: Suite, case: Case, repeat: int) -> Reply:
     sampling = suite.sampling_of(case)
     seeded = sampling.model_copy(update={"seed": sampling.seed + repeat})
-    return await client.ask(case.messages, seeded)
+    target, asked = request_of(case)
+    return await client.put(target, asked, seeded)
 
 
-def _judged(case: Case, reply: Reply) -> Attempt:
+async def _judged(case: Case, reply: Reply, advisers: Advisers) -> Attempt:
     error = reply.error
     checks: tuple[CheckVerdict, ...] = ()
     if error is None:
-        answer = Answer(text=reply.text, finish_reason=reply.finish_reason)
+        answer = Answer(
+            text=reply.text, finish_reason=reply.finish_reason, tool_calls=reply.tool_calls
+        )
         checks = judge_all(case.checks, answer)
-        passed = all(verdict.passed for verdict in checks)
-        outcome = Outcome.PASSED if passed else Outcome.FAILED
+        if all(verdict.passed for verdict in checks):
+            # Nobody is asked about an answer that failed already.
+            checks += await advisers.verdicts(case, answer)
+        outcome = _outcome(checks)
     else:
         outcome = Outcome.FAILED if error.engine_fault else Outcome.ERRORED
     return Attempt(
@@ -94,6 +108,20 @@ def _judged(case: Case, reply: Reply) -> Attempt:
         e2e_ms=round(reply.e2e_ms, 3),
         checks=checks,
         error=f"{error.name}: {error.detail}" if error else None,
+        tool_calls=_kept(reply.tool_calls),
+    )
+
+
+def _outcome(checks: Sequence[CheckVerdict]) -> Outcome:
+    if any(not verdict.passed and not verdict.errored for verdict in checks):
+        return Outcome.FAILED
+    return Outcome.ERRORED if any(verdict.errored for verdict in checks) else Outcome.PASSED
+
+
+def _kept(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(name=call.name[:200], arguments=call.arguments[:TEXT_LIMIT_CHARS])
+        for call in calls
     )
 
 
@@ -115,7 +143,7 @@ def _not_asked(why: str) -> Attempt:
     )
 
 
-def _result(case: Case, attempts: list[Attempt]) -> CaseResult:
+def _result(case: Case, attempts: list[Attempt], today: date | None) -> CaseResult:
     outcomes = {attempt.outcome for attempt in attempts}
     if Outcome.FAILED in outcomes:
         outcome = Outcome.FAILED
@@ -123,7 +151,8 @@ def _result(case: Case, attempts: list[Attempt]) -> CaseResult:
         outcome = Outcome.ERRORED
     else:
         outcome = Outcome.PASSED
-    answers = Counter(attempt.text for attempt in attempts if attempt.error is None)
+    answers = Counter(attempt.said for attempt in attempts if attempt.error is None)
+    quarantine = case.quarantine
     most = answers.most_common(1)
     return CaseResult(
         id=case.id,
@@ -133,5 +162,7 @@ def _result(case: Case, attempts: list[Attempt]) -> CaseResult:
         score=sum(attempt.outcome is Outcome.PASSED for attempt in attempts) / len(attempts),
         agreement=most[0][1] / answers.total() if most else None,
         attempts=tuple(attempts),
-        asked=case.messages[-1].content[:ASKED_LIMIT_CHARS],
+        asked=case.asked[:ASKED_LIMIT_CHARS],
+        quarantine=quarantine,
+        counts=quarantine is None or (today is not None and today > quarantine.until),
     )

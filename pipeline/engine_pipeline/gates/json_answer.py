@@ -31,18 +31,27 @@ def defect(text: str, schema: dict[str, Any] | None, *, fenced: bool) -> str | N
         schema: what the value must satisfy; None accepts any JSON value.
         fenced: if the answer has a Markdown code fence, the first one's content is judged.
     """
-    fence = _FENCE.search(text) if fenced else None
     try:
-        value = json.loads(
-            fence.group(1) if fence else text,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_without_duplicates,
-        )
+        value = value_of(text, fenced=fenced)
     except RecursionError:
         return "want JSON, nested too deep to read"
     except ValueError as error:
         return f"want JSON, got {text[:80]!r}: {error}"
     return None if schema is None else _violation(value, schema)
+
+
+def value_of(text: str, *, fenced: bool) -> Any:
+    """The JSON value of an answer, strictly read.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or nested too deep.
+    """
+    fence = _FENCE.search(text) if fenced else None
+    return json.loads(
+        fence.group(1) if fence else text,
+        parse_constant=_refuse_constant,
+        object_pairs_hook=_without_duplicates,
+    )
 
 
 def _violation(value: object, schema: dict[str, Any]) -> str | None:

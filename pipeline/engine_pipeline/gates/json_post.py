@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from engine_pipeline.gates.reply import ErrorKind, RequestError, one_line
+from engine_pipeline.gates.reply import MASK, ErrorKind, RequestError, one_line
 
 if TYPE_CHECKING:
     import aiohttp
@@ -34,8 +34,9 @@ async def post_json(
     body: dict[str, Any],
     *,
     timeout_s: float,
+    secret: str | None = None,
 ) -> dict[str, Any]:
-    """The object that the endpoint answers with.
+    """The object that the endpoint answers with; words of a refusal are told without `secret`.
 
     Raises:
         NotAnswered: with why; `timeout_s`, the session's, is named if it ran out.
@@ -58,6 +59,7 @@ async def post_json(
         raise NotAnswered(detail, engine_fault=False) from error
     if response.status != 200:
         said = data[:_SHOWN_BYTES].decode(errors="replace")
+        said = said.replace(secret, MASK) if secret else said
         detail = one_line(f"{path}: HTTP {response.status}: {said}")
         fault = RequestError(kind=ErrorKind.HTTP, status=response.status, detail=detail)
         raise NotAnswered(detail, refused=response.status, engine_fault=fault.engine_fault)

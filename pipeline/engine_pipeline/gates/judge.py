@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from engine_pipeline.gates import stats
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.report import Finding, TagScore
+from engine_pipeline.gates.standing import standing_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine_pipeline.gates.policy import PerformanceBars, QualityBars
     from engine_pipeline.gates.report import CaseResult, PerformanceResult
@@ -27,14 +28,15 @@ _NAMED_CASES = 8
 def tag_scores(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[TagScore, ...]:
     """The score of each tag, in order of name."""
     scores = []
-    for tag in sorted({tag for case in cases for tag in case.tags}):
-        tagged = [case for case in cases if tag in case.tags]
+    counted = [case for case in cases if case.counts]
+    for tag in sorted({tag for case in counted for tag in case.tags}):
+        tagged = [case for case in counted if tag in case.tags]
         scores.append(
             TagScore(
                 tag=tag,
                 cases=len(tagged),
                 passed=sum(case.outcome is Outcome.PASSED for case in tagged),
-                score=_score(tagged),
+                score=mean_score(tagged),
                 bar=bars.min_tag_score.get(tag),
             )
         )
@@ -42,14 +44,18 @@ def tag_scores(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[TagScore
 
 
 def judge_quality(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[Finding, ...]:
-    """Findings on the score, on each tag with a bar, and on the cases that must pass."""
-    findings = [_score_finding("score", cases, bars.min_score)]
+    """Findings on the score, on each tag with a bar, and on the cases that must pass.
+
+    Cases in quarantine are in none of them; two more findings tell of them, and of flaky cases.
+    """
+    counted = [case for case in cases if case.counts]
+    findings = [_score_finding("score", counted, bars.min_score, bars.tag_weights)]
     for tag, bar in sorted(bars.min_tag_score.items()):
-        tagged = [case for case in cases if tag in case.tags]
-        findings.append(_score_finding(f"score of {tag}", tagged, bar))
-    if must := [case for case in cases if case.must]:
+        tagged = [case for case in counted if tag in case.tags]
+        findings.append(_score_finding(f"score of {tag}", tagged, bar, {}))
+    if must := [case for case in counted if case.must]:
         findings.append(_must_finding(must))
-    return tuple(findings)
+    return (*findings, *standing_findings(cases))
 
 
 def judge_performance(result: PerformanceResult, bars: PerformanceBars) -> tuple[Finding, ...]:
@@ -62,15 +68,30 @@ def judge_performance(result: PerformanceResult, bars: PerformanceBars) -> tuple
     return tuple(_bar_finding(name, bar, result) for name, bar in wanted if bar is not None)
 
 
-def _score(cases: Sequence[CaseResult]) -> float:
-    return fsum(case.score for case in cases) / len(cases) if cases else 0.0
+def mean_score(cases: Sequence[CaseResult], weights: Mapping[str, float] | None = None) -> float:
+    """The mean of the cases' scores, each as heavy as the heaviest of its tags."""
+    return _mean([case.score for case in cases], _weights(cases, weights or {}))
 
 
-def _score_finding(name: str, cases: Sequence[CaseResult], bar: float) -> Finding:
+def _weights(cases: Sequence[CaseResult], weights: Mapping[str, float]) -> list[float]:
+    heavy = ([weights[tag] for tag in case.tags if tag in weights] for case in cases)
+    return [max(found, default=1.0) for found in heavy]
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    return fsum(v * w for v, w in zip(values, weights, strict=True)) / fsum(weights)
+
+
+def _score_finding(
+    name: str, cases: Sequence[CaseResult], bar: float, tag_weights: Mapping[str, float]
+) -> Finding:
     if not cases:
-        return Finding(name=name, outcome=Outcome.ERRORED, reason="no case was asked")
-    least = _score(cases)
-    most = least + fsum(case.errored / len(case.attempts) for case in cases) / len(cases)
+        return Finding(name=name, outcome=Outcome.ERRORED, reason="no case was asked that counts")
+    weights = _weights(cases, tag_weights)
+    least = _mean([case.score for case in cases], weights)
+    most = least + _mean([case.errored / len(case.attempts) for case in cases], weights)
     passed = sum(case.outcome is Outcome.PASSED for case in cases)
     open_ones = sum(case.errored > 0 for case in cases)
     if least >= bar - _ROUNDING:
@@ -80,8 +101,13 @@ def _score_finding(name: str, cases: Sequence[CaseResult], bar: float) -> Findin
     else:
         outcome = Outcome.ERRORED
     reason = f"{least:.3f}, want at least {bar:.3f} ({passed} of {len(cases)} cases passed"
-    reason += f", {open_ones} could not be judged)" if open_ones else ")"
+    reason += f", {open_ones} could not be judged" if open_ones else ""
+    reason += f"; weights: {_said_weights(tag_weights)})" if tag_weights else ")"
     return Finding(name=name, outcome=outcome, reason=reason)
+
+
+def _said_weights(weights: Mapping[str, float]) -> str:
+    return ", ".join(f"{tag} {weight:g}" for tag, weight in sorted(weights.items()))
 
 
 def _must_finding(cases: Sequence[CaseResult]) -> Finding:

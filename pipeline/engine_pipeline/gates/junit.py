@@ -47,11 +47,11 @@ def _bars(report: Report) -> ET.Element:
     suite = _suite(report, "bars", [finding.outcome for finding in report.findings])
     properties = ET.SubElement(suite, "properties")
     for name, value in (
-        ("engine", str(report.engine)),
+        ("engine", report.subject if report.engine is None else str(report.engine)),
         ("suite", f"{report.suite_name} {report.suite}"),
         ("policy", str(report.policy_digest)),
         ("outcome", VERDICT[report.outcome]),
-        ("host", report.device.host_class),
+        ("host", report.host),
     ):
         ET.SubElement(properties, "property", name=name, value=visible(value))
     seconds = (report.finished_at - report.started_at).total_seconds()
@@ -64,7 +64,7 @@ def _bars(report: Report) -> ET.Element:
 
 
 def _cases(report: Report) -> ET.Element:
-    suite = _suite(report, "golden prompts", [case.outcome for case in report.cases])
+    suite = _suite(report, "golden prompts", [_counted(case) for case in report.cases])
     total = 0.0
     for case in report.cases:
         seconds = sum(attempt.e2e_ms for attempt in case.attempts) / 1000
@@ -72,22 +72,34 @@ def _cases(report: Report) -> ET.Element:
         element = _case(suite, case.id, f"{report.gate}.{report.suite_name}", seconds)
         reasons = [reason for attempt in case.attempts for reason in _reasons(attempt)]
         first = reasons[0] if reasons else VERDICT[case.outcome]
-        _add_verdict(element, case.outcome, first, _told(case, reasons))
+        if not case.counts:
+            first = f"in quarantine, {VERDICT[case.outcome]}: {first}"
+        _add_verdict(element, _counted(case), first, _told(case, reasons))
     suite.set("time", f"{total:.3f}")
     return suite
+
+
+def _named(report: Report) -> str:
+    return report.subject if report.engine is None else report.engine.short
+
+
+def _counted(case: CaseResult) -> Outcome:
+    """A case in quarantine fails nothing."""
+    held = not case.counts and case.outcome is not Outcome.PASSED
+    return Outcome.SKIPPED if held else case.outcome
 
 
 def _suite(report: Report, what: str, outcomes: Sequence[Outcome]) -> ET.Element:
     counts = Counter(_ELEMENT.get(outcome) for outcome in outcomes)
     return ET.Element(
         "testsuite",
-        name=f"{report.gate} on {report.engine.short}: {what}",
+        name=visible(f"{report.gate} on {_named(report)}: {what}"),
         tests=str(len(outcomes)),
         failures=str(counts["failure"]),
         errors=str(counts["error"]),
         skipped=str(counts["skipped"]),
         timestamp=f"{report.started_at:%Y-%m-%dT%H:%M:%S}",
-        hostname=visible(report.device.sku),
+        hostname=visible(report.device.sku if report.device else "not known"),
     )
 
 
@@ -114,7 +126,7 @@ def _reasons(attempt: Attempt) -> list[str]:
 
 
 def _told(case: CaseResult, reasons: Sequence[str]) -> str:
-    texts = [a.text for a in case.attempts if a.outcome is not Outcome.PASSED and a.text]
+    texts = [a.said for a in case.attempts if a.outcome is not Outcome.PASSED and a.said]
     answers = [f"answer: {text}" for text in texts]
     asked = [f"asked: {case.asked}"] if case.asked else []
     return "\n".join([*reasons, *asked, *answers])

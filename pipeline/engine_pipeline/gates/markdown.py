@@ -8,25 +8,28 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from engine_pipeline.gates import markdown_parity
+from engine_pipeline.gates import lane_words, markdown_parity
 from engine_pipeline.gates.markdown_paired import HEAD, advice, paired_facts, paired_rows
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.standing import flakiness
 from engine_pipeline.gates.visible import visible
-from engine_pipeline.gates.words import MEANING
+from engine_pipeline.gates.words import MEANING, advisers, prefix_facts, template_rows, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from engine_pipeline.gates.lane_result import LaneResult
+    from engine_pipeline.gates.measured import Measured
     from engine_pipeline.gates.paired_result import PairedResult
     from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import PerformanceBars
     from engine_pipeline.gates.report import (
         Attempt,
         CaseResult,
-        Measured,
         PerformanceResult,
         Report,
     )
+    from engine_pipeline.gates.template import TemplateResult
 
 _WIDTH = 98
 _CELL = 78
@@ -37,16 +40,18 @@ _SHOWN_TEXT = 300
 def to_markdown(report: Report) -> str:
     """The report as Markdown."""
     parts = [
-        f"# {report.outcome.upper()}: gate {report.gate} on engine {report.engine.short}",
+        f"# {report.outcome.upper()}: gate {report.gate} on {_inline(report.subject)}",
         f"{report.outcome.capitalize()} means: {MEANING[report.outcome]}.",
         _why(report),
         _findings(report),
         _log(report),
         _unhappy_cases(report),
         _tags(report),
-        _unsteady(report),
+        _flaky(report),
+        _template(report.template),
         *map(_parity, report.parity),
         _performance(report.performance, report.policy.performance),
+        *map(_lane, report.lanes),
         _paired(report.paired),
         _circumstances(report),
     ]
@@ -89,11 +94,12 @@ def _case(case: CaseResult) -> str:
     attempts = [attempt for attempt in case.attempts if attempt.outcome is not Outcome.PASSED]
     worst = next((item for item in attempts if item.outcome is Outcome.FAILED), attempts[0])
     must = ", must pass" if case.must else ""
+    must += "" if case.counts else ", in quarantine: does not count"
     count = f"{len(attempts)} of {len(case.attempts)} times" if len(case.attempts) > 1 else ""
     title = f"### {case.id}: {case.outcome} {count}".rstrip()
     lines = [title, "", f"Tags: {', '.join(case.tags)}{must}", "", *_reasons(worst)]
-    if worst.text:
-        lines += ["", "Answer:", "", *_block(_cut(worst.text, _SHOWN_TEXT))]
+    if worst.said:
+        lines += ["", "Answer:", "", *_block(_cut(worst.said, _SHOWN_TEXT))]
     return "\n".join(lines)
 
 
@@ -113,13 +119,17 @@ def _tags(report: Report) -> str:
     return "## Scores\n\n" + _table(("tag", "passed", "score", "bar"), rows)
 
 
-def _unsteady(report: Report) -> str:
-    unsteady = [
-        f"- {case.id}: passed {case.score:.0%} of {len(case.attempts)} times"
-        for case in report.cases
-        if 0 < case.score < 1
-    ]
-    return "\n".join(["## Unsteady cases", "", *unsteady]) if unsteady else ""
+def _flaky(report: Report) -> str:
+    flaky = [_bullet(flakiness(case)) for case in report.cases if case.is_flaky]
+    return "\n".join(["## Flaky cases", "", *flaky]) if flaky else ""
+
+
+def _template(result: TemplateResult | None) -> str:
+    # One that is as it should be is told among the findings.
+    if result is None or result.outcome is Outcome.PASSED:
+        return ""
+    told = (f"{name}: {outcome}: {reason}" for name, outcome, reason in template_rows(result))
+    return "\n".join(["## Chat template and tokenizer", "", *map(_bullet, told)])
 
 
 def _performance(result: PerformanceResult | None, bars: PerformanceBars | None) -> str:
@@ -145,10 +155,23 @@ def _performance(result: PerformanceResult | None, bars: PerformanceBars | None)
         f"End of sequence {eos}. Failed: {failed}.",
         f"Prompt tokens: {_number(result.prompt_tokens_mean)} on average, "
         f"{_percent(result.cached_share)} from the prompt cache.",
+        *([lane_words.added(result.client)] if result.client is not None else []),
+        *lane_words.gpu_facts(
+            result.gpus, result.disturbed, result.metrics.get("output_tokens_per_s")
+        ),
         "",
         _table(("metric", "value", "bar", "95 % bounds", "unit", "n"), rows),
     ]
     return "\n".join(lines)
+
+
+def _lane(lane: LaneResult) -> str:
+    parts = [f"## Lane {lane.name}", "\n".join(map(_bullet, lane_words.lane_facts(lane)))]
+    for step in lane.steps:
+        parts.append(f"### {lane_words.step_title(step)}")
+        parts.append(_table(lane_words.HEAD, lane_words.step_rows(step)))
+        parts.append("\n".join(map(_bullet, lane_words.step_facts(step))))
+    return "\n\n".join(parts)
 
 
 def _paired(result: PairedResult | None) -> str:
@@ -185,17 +208,16 @@ def _parity(result: ParityResult) -> str:
 
 
 def _circumstances(report: Report) -> str:
-    device = report.device
     load = "" if report.load.load_s is None else f" in {report.load.load_s:.1f} s"
     rows = [
-        ("engine", str(report.engine)),
+        *where(report),
         ("suite", report.suite_name),
         ("suite digest", str(report.suite)),
         ("policy digest", str(report.policy_digest)),
         ("loaded", f"{report.load.outcome}{load}"),
-        ("device", f"{device.sku}, {device.cores} cores, {device.cpu_model}"),
-        ("runtime", _pairs(device.runtime)),
         ("client", _pairs(report.client)),
+        *prefix_facts(report),
+        *advisers(report),
         ("time", f"{report.started_at:%Y-%m-%d %H:%M:%S} to {report.finished_at:%H:%M:%S} UTC"),
     ]
     cut = [(what, _cut(" ".join(value.split()), _CELL)) for what, value in rows]

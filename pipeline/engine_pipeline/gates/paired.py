@@ -45,8 +45,8 @@ _OPEN = Outcome.INCONCLUSIVE
 
 RULE = (
     "a round does not count when, during either of its runs, others used more than {share:.0%} of "
-    "the machine's processor time, or when a request of the live engine failed; the times that "
-    "were measured are not looked at"
+    "the machine's processor time, a GPU was slowed down by heat, a power brake or a fault, or "
+    "when a request of the live engine failed; the times that were measured are not looked at"
 )
 
 
@@ -67,6 +67,8 @@ def why_dropped(runs: tuple[PairedRun, PairedRun], bars: PairedBars) -> str | No
                 f"others used {run.foreign_cpu:.0%} of the processor time during the run of the "
                 f"{run.side} engine, at most {bars.max_foreign_cpu:.0%} counts as quiet"
             )
+        if run.slowed is not None:
+            return f"a GPU was slowed down during the run of the {run.side} engine: {run.slowed}"
         if run.unreached:
             return f"{run.unreached} requests never reached the {run.side} engine: {_kinds(run)}"
         if run.side is Side.LIVE and run.failed:

@@ -42,6 +42,7 @@ class PairedRun(Value):
 
     Attributes:
         load_s: from the start of the server until it was ready.
+        slowed: how the boards were slowed down by what is not their own; None: they were not.
         foreign_cpu: share of the machine's processor time that others used; None: not known.
         failed: failed requests by kind.
         unreached: how many of them say nothing about the engine.
@@ -57,6 +58,7 @@ class PairedRun(Value):
     ttft_ms: tuple[float, ...]
     tpot_ms: tuple[float, ...]
     output_tokens_per_s: float | None = None
+    slowed: Reason | None = None
 
 
 class PairedRound(Value):

@@ -10,6 +10,7 @@ comparison has not happened.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ from engine_pipeline.gates.paired_result import (
     Side,
 )
 from engine_pipeline.gates.performance import measure
+from engine_pipeline.nvml.use import slowed
+from engine_pipeline.nvml.watch import GpuWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,14 +116,15 @@ def compare_engines(
     log = _Log()
     looks = list(bars.looks)
     comparisons: tuple[Comparison, ...] = ()
-    while looks and log.trouble is None and not _is_too_disturbed(log, bars):
-        _make_round(log, sides, bars, looks[0], timeout_s, progress)
-        sides.reverse()
-        if log.trouble is None and len(log.counted) == looks[0]:
-            looks.pop(0)
-            comparisons = compare(log.counted, bars)
-            if _verdict(comparisons) is not Outcome.INCONCLUSIVE:
-                looks = []
+    with GpuWatch() as gpus:
+        while looks and log.trouble is None and not _is_too_disturbed(log, bars):
+            _make_round(log, sides, bars, looks[0], timeout_s, progress, gpus)
+            sides.reverse()
+            if log.trouble is None and len(log.counted) == looks[0]:
+                looks.pop(0)
+                comparisons = compare(log.counted, bars)
+                if _verdict(comparisons) is not Outcome.INCONCLUSIVE:
+                    looks = []
     if log.trouble is None and looks:
         # What is left is told, and settles nothing.
         comparisons = compare(log.counted, bars)
@@ -175,13 +179,14 @@ def _make_round(
     wanted: int,
     timeout_s: float,
     progress: Progress,
+    gpus: GpuWatch,
 ) -> None:
     number = len(log.rounds) + 1
     made: list[PairedRun] = []
     for side, engine in sides:
         counted = len(log.counted)
         progress.phase("paired", f"round {number} ({counted} of {wanted} count): {side} engine")
-        run = _make_run(side, engine, bars, timeout_s, progress)
+        run = _make_run(side, engine, bars, timeout_s, progress, gpus)
         if isinstance(run, _Trouble):
             log.trouble = run
             return
@@ -194,7 +199,12 @@ def _make_round(
 
 
 def _make_run(
-    side: Side, engine: Starts, bars: PairedBars, timeout_s: float, progress: Progress
+    side: Side,
+    engine: Starts,
+    bars: PairedBars,
+    timeout_s: float,
+    progress: Progress,
+    gpus: GpuWatch,
 ) -> PairedRun | _Trouble:
     try:
         with engine.serve() as server:
@@ -206,7 +216,9 @@ def _make_run(
             async def load() -> tuple[PairedRun, str | None]:
                 before = processor_time() if engine.is_ours else None
                 async with ChatClient(server.endpoint, timeout_s=timeout_s) as client:
+                    began = time.perf_counter()
                     result = await measure(client, bars, progress=progress, gone=gone)
+                    boards = gpus.use(began, time.perf_counter())
                 after = processor_time() if engine.is_ours else None
                 good = [sample for sample in result.samples if sample.error is None]
                 rate = result.metrics.get("output_tokens_per_s")
@@ -219,6 +231,7 @@ def _make_run(
                     ttft_ms=tuple(one.ttft_ms for one in good if one.ttft_ms is not None),
                     tpot_ms=tuple(one.tpot_ms for one in good if one.tpot_ms is not None),
                     output_tokens_per_s=None if rate is None else rate.value,
+                    slowed=slowed(boards),
                 ), gone()
 
             run, how = asyncio.run(load())

@@ -8,15 +8,20 @@ probabilities are natural logarithms of the model's own distribution, before any
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from engine_pipeline.gates.check import Answer, judge_all
 from engine_pipeline.gates.reply import well_formed
 from engine_pipeline.gates.suite import Sampling
+from engine_pipeline.gates.tool_call import CallStream
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.refs import Slug
+
+if TYPE_CHECKING:
+    from engine_pipeline.gates.suite import Case
 
 # How many tokens are asked for at each position. OpenAI's own limit is 20; the tenth of a small
 # model's is seldom above one in a thousand.
@@ -89,6 +94,34 @@ class ParentAnswers(Document):
     sampling: Sampling
     answers: Annotated[tuple[ParityAnswer, ...], Field(min_length=1)]
     unanswered: dict[Slug, str] = {}
+
+
+def read_answer(case: Case, found: dict[str, Any]) -> ParityAnswer:
+    """The answer to a case in one piece, held to the checks that need nobody else.
+
+    Raises:
+        ValueError, TypeError, KeyError, IndexError, AttributeError: not the shape of this API.
+    """
+    choice = found["choices"][0]
+    message = choice.get("message") or {"content": choice["text"]}
+    stream = CallStream()
+    stream.take(message.get("tool_calls") or [])
+    calls = stream.calls
+    content = well_formed(message.get("content") or "")
+    # What it calls is part of what it says.
+    text = "\n".join([content, *map(str, calls)]) if calls else content
+    finish = choice.get("finish_reason")
+    said = Answer(text=content, finish_reason=finish, tool_calls=calls)
+    verdicts = judge_all(case.checks, said)
+    count = (found.get("usage") or {}).get("prompt_tokens")
+    return ParityAnswer(
+        case=case.id,
+        text=text,
+        finish_reason=finish,
+        steps=read_steps(choice),
+        passed=all(verdict.passed for verdict in verdicts),
+        prompt_tokens=count if isinstance(count, int) else None,
+    )
 
 
 def read_steps(choice: dict[str, Any]) -> tuple[Step, ...]:

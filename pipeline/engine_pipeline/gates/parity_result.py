@@ -144,3 +144,8 @@ class ParityResult(Value):
     tags: tuple[TagDrop, ...] = ()
     divergences: tuple[Divergence, ...] = ()
     unanswered: dict[Slug, Reason] = {}
+
+    @property
+    def lacks_baseline(self) -> bool:
+        """Whether the parent is a channel on which nothing was live."""
+        return self.parent.engine is None and self.outcome is Outcome.SKIPPED

@@ -142,7 +142,7 @@ async def _forced(
     if len(given) < len(ids):
         client.not_measured.append(NO_IDS)
         return {}
-    prompt = await client.prompt_ids(case.messages, mine.prompt_tokens)
+    prompt = await client.prompt_ids(case, mine.prompt_tokens)
     steps: dict[int, Step] = {}
     if prompt is None:
         return steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from engine_pipeline.gates.prompts import prompt
 from engine_pipeline.gates.reply import ErrorKind
 from engine_pipeline.gates.speed import summarise
 from engine_pipeline.gates.suite import Sampling
+from engine_pipeline.nvml.use import overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.load import Load
     from engine_pipeline.gates.reply import Reply
     from engine_pipeline.gates.report import PerformanceResult
+    from engine_pipeline.nvml.watch import GpuWatch
     from engine_pipeline.progress import Progress
 
 # Understood by llama.cpp's server, vLLM and SGLang; servers that do not know it either ignore it
@@ -32,6 +35,7 @@ async def measure(
     *,
     progress: Progress,
     gone: Callable[[], str | None],
+    gpus: GpuWatch | None = None,
 ) -> PerformanceResult:
     """Warm up, then send `load.requests` requests, `load.concurrency` of them at a time.
 
@@ -40,6 +44,7 @@ async def measure(
         load: what to make.
         progress: told after each measured answer.
         gone: says why there is no server any more; waited for a little if connections were lost.
+        gpus: watches the boards that it runs on; requests that they disturbed do not count.
     """
     warmup = range(-load.warmup_requests, 0)
     extra: dict[str, Any] = dict(_IGNORE_EOS)
@@ -56,10 +61,20 @@ async def measure(
     def tick() -> None:
         progress.update(next(finished), load.requests, "requests")
 
+    since = time.perf_counter()
     replies = await _send(client, load, range(load.requests), extra, tick)
+    until = time.perf_counter()
     if any(reply.error and reply.error.lost_connection for reply in replies):
         await settle(gone)
-    return summarise(replies, load, ignores_eos=ignores_eos)
+    if gpus is None:
+        return summarise(replies, load, ignores_eos=ignores_eos)
+    spans = gpus.disturbances()
+    kept = [one for one in replies if not overlaps(one.sent_at, one.ended_at, spans)]
+    # Of none there are no metrics; then all stand, and no verdict is drawn from them.
+    made = summarise(kept or replies, load, ignores_eos=ignores_eos)
+    return made.model_copy(
+        update={"disturbed": len(replies) - len(kept), "gpus": gpus.use(since, until)}
+    )
 
 
 async def _send(

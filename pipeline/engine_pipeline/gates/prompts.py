@@ -10,18 +10,18 @@ import random
 
 from engine_pipeline.gates.suite import Message
 
-_WORDS = (
+WORDS = (  # noqa: SIM905
     "river stone window garden paper winter bridge candle market silver forest letter engine "
     "harbour copper village orange thunder pencil mountain ladder kitchen feather meadow lantern "
     "station blanket compass ocean basket mirror valley hammer pillow desert violin carpet island "
     "pepper shadow tunnel cotton rocket saddle temple walnut button circle dragon farmer glacier "
     "helmet insect jacket kettle lemon magnet needle orchard pocket quarry ribbon sailor tailor "
     "umbrella velvet wagon yellow zebra acorn barrel canyon dinner elbow fabric gravel hollow"
-)
+).split()
 
 
 def prompt(index: int, words: int) -> tuple[Message, ...]:
     """The chat of load request `index`, about `words` long; negative ones are for warming up."""
     # A text seed goes through SHA-512: stable across Python versions, and -1 is not 1.
-    chosen = random.Random(str(index)).choices(_WORDS.split(), k=max(words - 5, 1))
+    chosen = random.Random(str(index)).choices(WORDS, k=max(words - 5, 1))
     return (Message(role="user", content=f"{index}. Tell a story with {' '.join(chosen)}."),)

@@ -10,10 +10,12 @@ Times are seconds of one monotonic clock, taken by whoever receives the bytes:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
+
+from engine_pipeline.gates.tool_call import CallStream, ToolCall
 
 # What every report says of its numbers.
 DEFINITIONS = {
@@ -21,9 +23,11 @@ DEFINITIONS = {
     "tpot_ms": "(last token event - first token event) / (completion tokens of the usage - 1)",
     "itl_ms": "gaps between token events of one answer, all answers pooled",
     "e2e_ms": "request handed to the socket → end of the stream",
+    "in a lane": "where requests come at times, TTFT and E2E count from when a request was due",
     "failed": "counted by kind; in percentiles each one stands above every measured value",
 }
 _DONE = "[DONE]"
+MASK = "***"
 # The engine was asked and answered that it cannot: context too long, wrong field, own failure.
 _ENGINE_STATUS = frozenset({400, 413, 422, 500})
 
@@ -73,6 +77,7 @@ class Reply:
         text: the answer's content, without reasoning.
         event_at: arrival of each token event.
         prompt_tokens, completion_tokens, cached_tokens: as the usage says; None if it does not.
+        model: what the server calls the model that answered.
     """
 
     text: str
@@ -84,6 +89,8 @@ class Reply:
     event_at: tuple[float, ...]
     ended_at: float
     error: RequestError | None
+    tool_calls: tuple[ToolCall, ...] = ()
+    model: str | None = None
 
     @property
     def ttft_ms(self) -> float | None:
@@ -108,19 +115,38 @@ class Reply:
         """Time to the end of the stream."""
         return (self.ended_at - self.sent_at) * 1000
 
+    def without(self, secret: str | None) -> Reply:
+        """The same, with a secret masked that came in pieces and stands whole now."""
+        if not secret or secret not in f"{self.text}{self.tool_calls}{self.model}{self.error}":
+            return self
+        error = self.error
+        return replace(
+            self,
+            text=self.text.replace(secret, MASK),
+            model=self.model and self.model.replace(secret, MASK),
+            tool_calls=tuple(
+                ToolCall(
+                    name=call.name.replace(secret, MASK),
+                    arguments=call.arguments.replace(secret, MASK),
+                )
+                for call in self.tool_calls
+            ),
+            error=error and replace(error, detail=error.detail.replace(secret, MASK)),
+        )
+
 
 @dataclass(slots=True)
 class AnswerStream:
-    """What has been seen of one answer so far; `started` once the server has sent its status."""
+    """What has been seen of one answer so far."""
 
-    sent_at: float
     texts: list[str] = field(default_factory=list)
     event_at: list[float] = field(default_factory=list)
     finish_reason: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
-    started: bool = False
     done: bool = False
     error: RequestError | None = None
+    calls: CallStream = field(default_factory=CallStream)
+    model: str | None = None
 
     def take(self, data: str, now: float) -> None:
         """Note one event that arrived at `now`."""
@@ -133,19 +159,23 @@ class AnswerStream:
             self.error = RequestError(kind=ErrorKind.SERVER, detail=one_line(str(words)))
             return
         self.usage = _object(event.get("usage") or self.usage)
+        self.model = self.model or _name(event.get("model"))
         for choice in event.get("choices") or ():
             delta = _object(_object(choice).get("delta") or {})
-            content = delta.get("content") or ""
+            # `/v1/completions` has its text beside, not within.
+            content = delta.get("content") or choice.get("text") or ""
             reasoning = delta.get("reasoning_content") or delta.get("reasoning")
             if content or reasoning or delta.get("tool_calls"):
                 self.event_at.append(now)
+            if delta.get("tool_calls"):
+                self.calls.take(delta["tool_calls"])
             if not isinstance(content, str):
                 msg = f"content is {type(content).__name__}, want a string"
                 raise TypeError(msg)
             self.texts.append(content)
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
-    def reply(self, ended_at: float) -> Reply:
+    def reply(self, *, sent_at: float, ended_at: float) -> Reply:
         """The finished answer; a stream without its proper end is an error."""
         error = self.error
         if error is None and not (self.done and self.finish_reason):
@@ -161,10 +191,15 @@ class AnswerStream:
             prompt_tokens=_count(self.usage.get("prompt_tokens")),
             completion_tokens=_count(self.usage.get("completion_tokens")),
             cached_tokens=_count(_object(details).get("cached_tokens")),
-            sent_at=self.sent_at,
+            sent_at=sent_at,
             event_at=tuple(self.event_at),
             ended_at=ended_at,
             error=error,
+            model=self.model,
+            tool_calls=tuple(
+                ToolCall(name=well_formed(call.name), arguments=well_formed(call.arguments))
+                for call in self.calls.calls
+            ),
         )
 
 
@@ -173,6 +208,10 @@ def _object(value: Any) -> dict[str, Any]:
         msg = f"{type(value).__name__} where an object is wanted"
         raise TypeError(msg)
     return value
+
+
+def _name(value: Any) -> str | None:
+    return one_line(value)[:200] or None if isinstance(value, str) else None
 
 
 def _count(value: Any) -> int | None:

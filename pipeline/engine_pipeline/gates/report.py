@@ -6,23 +6,36 @@ annotations of the attachment let a listing show it, and promotion use it, witho
 
 from __future__ import annotations
 
-import math
-from datetime import UTC
+from datetime import UTC, date
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
-from engine_pipeline.gates.check import CheckVerdict
+from engine_pipeline.gates.case_result import (
+    ASKED_LIMIT_CHARS,
+    TEXT_LIMIT_CHARS,
+    Attempt,
+    CaseResult,
+    TagScore,
+)
+from engine_pipeline.gates.check_code import CheckCode
+from engine_pipeline.gates.judge_model import JudgeUsed
+from engine_pipeline.gates.lane_result import LaneResult
+from engine_pipeline.gates.measured import Measured
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.paired_result import PairedResult
+from engine_pipeline.gates.paired_result import ClientOverhead, PairedResult
 from engine_pipeline.gates.parity_result import ParityResult
 from engine_pipeline.gates.policy import GatePolicy
-from engine_pipeline.gates.stats import Estimate
+from engine_pipeline.gates.prefix import PrefixResult
+from engine_pipeline.gates.served_by import ServedBy
 from engine_pipeline.gates.template import TemplateResult
+from engine_pipeline.nvml.use import BoardUse
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value, canonical_json
 from engine_registry.record import Text
 from engine_registry.refs import Slug
+
+__all__ = ["ASKED_LIMIT_CHARS", "TEXT_LIMIT_CHARS", "Attempt", "CaseResult", "TagScore"]
 
 # Keys of the annotations of an attached report.
 GATE = "org.engine-ci.gate"
@@ -34,8 +47,6 @@ DEVICE = "org.engine-ci.gate.device"
 RUNTIME = "org.engine-ci.gate.runtime-config"
 CREATED = "org.opencontainers.image.created"
 
-TEXT_LIMIT_CHARS = 2000
-ASKED_LIMIT_CHARS = 500
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -79,109 +90,6 @@ class LoadResult(Value):
     warnings: tuple[str, ...] = ()
 
 
-class Attempt(Value):
-    """One answer to one case.
-
-    Attributes:
-        text: at most TEXT_LIMIT_CHARS of it; the checks saw all `text_chars`.
-        error: why there is no whole answer.
-    """
-
-    outcome: Outcome
-    text: str
-    text_chars: Count
-    finish_reason: str | None
-    completion_tokens: int | None
-    e2e_ms: float
-    checks: tuple[CheckVerdict, ...] = ()
-    error: str | None = None
-
-
-class CaseResult(Value):
-    """One case.
-
-    Attributes:
-        asked: the last message that was sent, at most ASKED_LIMIT_CHARS of it.
-        outcome: failed if any attempt failed, else errored if any could not be judged.
-        score: share of the attempts that passed.
-        agreement: share of the answers that are the most frequent one, as far as they are kept;
-            None without an answer.
-    """
-
-    id: Slug
-    tags: tuple[Slug, ...]
-    must: bool
-    outcome: Outcome
-    score: float
-    agreement: float | None
-    attempts: Annotated[tuple[Attempt, ...], Field(min_length=1)]
-    asked: str = ""
-
-    @property
-    def errored(self) -> int:
-        """Attempts that could not be judged."""
-        return sum(attempt.outcome is Outcome.ERRORED for attempt in self.attempts)
-
-
-class TagScore(Value):
-    """The score over the cases of one tag; `bar` None: reported only."""
-
-    tag: Slug
-    cases: Count
-    passed: Count
-    score: float
-    bar: float | None = None
-
-
-class Measured(Value):
-    """A `stats.Estimate` of something that is never negative, as it is stored.
-
-    None stands for +inf, "beyond measure": too many requests failed, or, for `high`, there are too
-    few samples for an upper bound. Where there is no lower bound, `low` is 0.
-    """
-
-    unit: str
-    n: Count
-    needed: Count
-    value: float | None
-    low: float | None
-    high: float | None
-    largest: float | None
-
-    @classmethod
-    def of(cls, estimate: Estimate, unit: str) -> Self:
-        """To be stored, rounded to three decimals: microseconds, for times in milliseconds."""
-        return cls(
-            unit=unit,
-            n=estimate.n,
-            needed=estimate.needed,
-            value=_finite(estimate.value),
-            low=_finite(max(estimate.low, 0.0)),
-            high=_finite(estimate.high),
-            largest=_finite(estimate.largest),
-        )
-
-    @property
-    def estimate(self) -> Estimate:
-        """To be judged."""
-        return Estimate(
-            n=self.n,
-            needed=self.needed,
-            value=_number(self.value),
-            low=_number(self.low),
-            high=_number(self.high),
-            largest=_number(self.largest),
-        )
-
-
-def _finite(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
 class Sample(Value):
     """One measured request; `error` names what made it count as failed."""
 
@@ -205,6 +113,10 @@ class PerformanceResult(Value):
         metrics: by name, e.g. `ttft_p95_ms`; percentiles count failures as beyond measure.
         tokens_per_event: above 1, gaps between events are not gaps between tokens.
         window_s: length of the steady part, all requests in flight, that throughput is taken over.
+        client: what the client itself adds under this load; None in reports that do not say.
+        disturbed: how many more requests there were, which do not count (`nvml.use.RULE`); where
+            no other is left, those are the ones that are told of.
+        gpus: how the boards did meanwhile; none without boards.
     """
 
     requests: Count
@@ -220,32 +132,43 @@ class PerformanceResult(Value):
     tokens_per_event: float | None
     window_s: float
     samples: tuple[Sample, ...]
+    client: ClientOverhead | None = None
+    disturbed: Count = 0
+    gpus: tuple[BoardUse, ...] = ()
 
 
 class Report(Document):
     """Everything that one run of one gate found.
 
     Attributes:
+        engine: None: an endpoint was judged, and nothing proves which engine it serves.
+        endpoint: who that was.
+        device: None: it is not known what the endpoint runs on.
         policy: the bars, whole; `policy_digest` is theirs.
         outcome: `outcome.combine` of the findings'.
         cases: empty if the engine did not load.
         performance: None if it was not measured; a finding says why.
+        lanes: one for each lane of the policy that was measured.
         paired: None if the policy does not ask for it; without a baseline it says so itself.
         template: None if the suite says nothing of chat template and tokenizer.
         parity: one for each parent that the policy names.
+        prefixes: None if the suite names no blocks that its prompts begin with.
+        judge: who decided what was left to a judge; None: nothing was.
+        check_code: what ran for checks of kind `python`.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
         runtime_config: digest of what the server was started with (`runtime_digest`); a release
             with another one is not judged by this report. None in reports that do not say.
     """
 
-    engine: Digest
+    engine: Digest | None
+    endpoint: ServedBy | None = None
     gate: Slug
     suite_name: Slug
     suite: Digest
     policy: GatePolicy
     policy_digest: Digest
-    device: Device
+    device: Device | None
     started_at: AwareDatetime
     finished_at: AwareDatetime
     outcome: Outcome
@@ -254,12 +177,62 @@ class Report(Document):
     cases: tuple[CaseResult, ...] = ()
     tags: tuple[TagScore, ...] = ()
     performance: PerformanceResult | None = None
+    lanes: tuple[LaneResult, ...] = ()
     paired: PairedResult | None = None
     template: TemplateResult | None = None
     parity: tuple[ParityResult, ...] = ()
+    prefixes: PrefixResult | None = None
+    judge: JudgeUsed | None = None
+    check_code: tuple[CheckCode, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
     runtime_config: Digest | None = None
+
+    @model_validator(mode="after")
+    def _is_about_somebody(self) -> Self:
+        if (self.engine is None) != (self.endpoint is not None):
+            msg = "a report is about an engine or about an endpoint, one of the two"
+            raise ValueError(msg)
+        if self.engine is not None and self.device is None:
+            msg = "a report about an engine says what it was judged on"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def subject(self) -> str:
+        """What was judged, in few words."""
+        return f"endpoint {self.endpoint}" if self.engine is None else f"engine {self.engine.short}"
+
+    @property
+    def judged_engine(self) -> Digest:
+        """The engine of a report that is about one.
+
+        Raises:
+            RuntimeError: it is about an endpoint.
+        """
+        if self.engine is None:
+            msg = f"the report on {self.subject} names no engine"
+            raise RuntimeError(msg)
+        return self.engine
+
+    @property
+    def no_baseline(self) -> tuple[str, ...]:
+        """Channels on which nothing was live that the policy wanted it compared with."""
+        compared = [self.paired.baseline] if self.paired else []
+        named = [one.named for one in compared if one.engine is None]
+        named += [one.parent.named for one in self.parity if one.lacks_baseline]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def quarantine_ends(self) -> date | None:
+        """The last day on which every case that was left out may be; None: none was."""
+        held = [case.quarantine.until for case in self.cases if case.quarantine and not case.counts]
+        return min(held, default=None)
+
+    @property
+    def host(self) -> str:
+        """What makes two hosts comparable in speed; `not known` for an endpoint."""
+        return "not known" if self.device is None else self.device.host_class
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -281,6 +254,6 @@ def listing(report: Report) -> dict[str, str]:
         POLICY: str(report.policy_digest),
         SUITE: str(report.suite),
         SUITE_NAME: report.suite_name,
-        DEVICE: report.device.host_class,
+        DEVICE: report.host,
         CREATED: report.finished_at.astimezone(UTC).isoformat(timespec="microseconds"),
     }

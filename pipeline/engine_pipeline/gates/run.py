@@ -4,7 +4,7 @@
     2 load      gate zero: a server gets ready with it
     3 golden    what chat template and tokenizer make of chats, if the suite says; then the suite's
                 prompts, answers held to their checks
-    4 speed     load at the policy's concurrency, if it asks for any
+    4 speed     load at the policy's concurrency and in its lanes, if it asks for any
     5 parity    its greedy answers against those of its parents, if the policy names any
     6 paired    the same load on this engine and on the live one in turn, if the policy asks for it
     7 report    the one write; before it, a crash leaves a directory that a later run sweeps
@@ -15,50 +15,44 @@ shows the attempt. An interrupted run attaches nothing.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from engine_pipeline.gates.client import ChatClient
-from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
-from engine_pipeline.gates.gate_zero import loaded, not_ready
-from engine_pipeline.gates.golden import ask_suite
-from engine_pipeline.gates.judge import judge_performance, judge_quality, tag_scores
+from engine_pipeline.gates.examine import Advice, Examined, examine_engine
+from engine_pipeline.gates.judge import tag_scores
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome, combine
 from engine_pipeline.gates.paired_gate import compare_with_live, finding_of
 from engine_pipeline.gates.paired_result import Baseline
 from engine_pipeline.gates.parity_gate import compare_with_parents, parity_findings
-from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.policy import check_fits
+from engine_pipeline.gates.prefix import measure_prefixes
+from engine_pipeline.gates.python_check import resolve_checks
 from engine_pipeline.gates.reply import DEFINITIONS
-from engine_pipeline.gates.report import Finding, LoadResult, Report, listing, runtime_digest
+from engine_pipeline.gates.report import Report, listing, runtime_digest
 from engine_pipeline.gates.scratch import scratch
-from engine_pipeline.gates.server import log_lines
 from engine_pipeline.gates.starter import Starter
-from engine_pipeline.gates.template_ask import guard_template, template_findings
 from engine_pipeline.gates.versions import client_versions
 from engine_registry.documents import canonical_json
 from engine_registry.manifest import REPORT_ARTIFACT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
-    from engine_pipeline.backends.port import Backend, ServeCommand, Words
+    from engine_pipeline.backends.port import Backend, ServeCommand
+    from engine_pipeline.gates.client import Endpoint
     from engine_pipeline.gates.paired_gate import Opponent
-    from engine_pipeline.gates.paired_result import PairedResult
     from engine_pipeline.gates.parity_parent import NoParent, ParentEngine
-    from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import GatePolicy
-    from engine_pipeline.gates.report import CaseResult, Device, PerformanceResult
-    from engine_pipeline.gates.server import Server
+    from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
-    from engine_pipeline.gates.template import TemplateResult
     from engine_pipeline.progress import Progress
+    from engine_pipeline.workload.model import Workload
     from engine_registry.digest import Digest
     from engine_registry.registry import Registry
 
@@ -66,19 +60,6 @@ if TYPE_CHECKING:
 
 REPORT_JSON = "report.json"
 REPORT_MARKDOWN = "report.md"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Examined:
-    """What one examination found; no cases if there was nothing to ask."""
-
-    load: LoadResult
-    findings: tuple[Finding, ...]
-    cases: tuple[CaseResult, ...] = ()
-    performance: PerformanceResult | None = None
-    template: TemplateResult | None = None
-    parity: tuple[ParityResult, ...] = ()
-    paired: PairedResult | None = None
 
 
 def run_gate(
@@ -97,6 +78,8 @@ def run_gate(
     place: Place = nullcontext,
     opponent: Opponent | Baseline | None = None,
     parents: Sequence[ParentEngine | NoParent] = (),
+    workloads: Mapping[str, Workload] = MappingProxyType({}),
+    judge: Endpoint | None = None,
 ) -> tuple[Report, Digest]:
     """Judge an engine and attach the report to it; the report and its referrer's digest.
 
@@ -121,6 +104,8 @@ def run_gate(
         opponent: the live engine, or a baseline that says why there is none; looked at only if the
             policy has `paired`.
         parents: whose answers it is compared with; looked at only if the policy has `parity`.
+        workloads: of the lanes whose workload is in a file, by lane.
+        judge: where the policy's judge is; without it what it should decide is errored.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the runtime configuration is wrong.
@@ -130,6 +115,8 @@ def run_gate(
     """
     check_fits(policy, suite)
     started_at = clock()
+    code = resolve_checks(suite)
+    advice = Advice(today=started_at.date(), judge=judge, code=code)
     with scratch(workdir) as directory:
         progress.phase("check", f"engine {engine.short}")
         engine_dir = directory / "engine"
@@ -144,11 +131,12 @@ def run_gate(
             timeout_s=policy.load_timeout_s,
             place=place,
         )
-        examined = _examine(candidate, policy, suite, progress)
+        examined = examine_engine(candidate, policy, suite, advice, workloads, progress)
         examined = _compared(
             examined, candidate, parents, opponent, registry, policy, suite, device, directory
         )
     progress.phase("report")
+    examined = replace(examined, check_code=tuple(code.values()))
     report = _report(
         examined, engine, gate, policy, suite, device, started_at, clock(), runtime_config
     )
@@ -156,7 +144,7 @@ def run_gate(
 
 
 def _compared(
-    examined: _Examined,
+    examined: Examined,
     candidate: Starter,
     parents: Sequence[ParentEngine | NoParent],
     opponent: Opponent | Baseline | None,
@@ -165,7 +153,7 @@ def _compared(
     suite: Suite,
     device: Device,
     directory: Path,
-) -> _Examined:
+) -> Examined:
     """What was examined, and what comparing with parents and with the live engine added to it."""
     parity = compare_with_parents(
         registry=registry,
@@ -194,7 +182,7 @@ def _compared(
 
 
 def _report(
-    examined: _Examined,
+    examined: Examined,
     engine: Digest,
     gate: str,
     policy: GatePolicy,
@@ -220,9 +208,13 @@ def _report(
         cases=examined.cases,
         tags=tag_scores(examined.cases, policy.quality),
         performance=examined.performance,
+        lanes=examined.lanes,
         template=examined.template,
         parity=examined.parity,
         paired=examined.paired,
+        prefixes=measure_prefixes(suite.prefixes, suite.cases),
+        judge=examined.judge,
+        check_code=examined.check_code,
         definitions=DEFINITIONS,
         client=client_versions(),
         runtime_config=runtime_digest(runtime_config),
@@ -232,7 +224,7 @@ def _report(
 def attach(registry: Registry, report: Report) -> Digest:
     """Attach a report to its engine, as JSON and as Markdown; the referrer's digest."""
     return registry.engines.attach(
-        report.engine,
+        report.judged_engine,
         REPORT_ARTIFACT,
         [
             (REPORT_JSON, canonical_json(report), "application/json"),
@@ -240,71 +232,3 @@ def attach(registry: Registry, report: Report) -> Digest:
         ],
         listing(report),
     )
-
-
-def _examine(candidate: Starter, policy: GatePolicy, suite: Suite, progress: Progress) -> _Examined:
-    progress.phase("load")
-    words = candidate.backend.words
-    try:
-        with candidate.serve() as server:
-            return asyncio.run(_ask(server, policy, suite, progress, words))
-    except (DidNotLoad, CouldNotServe) as error:
-        return _not_loaded(not_ready(error, words, log_lines(candidate.log_path)))
-
-
-def _not_loaded(load: LoadResult) -> _Examined:
-    skipped = "not examined: the engine is not loaded"
-    return _Examined(
-        load=load,
-        findings=(
-            Finding(name="load", outcome=load.outcome, reason=load.reason),
-            Finding(name="quality", outcome=Outcome.SKIPPED, reason=skipped),
-            Finding(name="performance", outcome=Outcome.SKIPPED, reason=skipped),
-        ),
-    )
-
-
-async def _ask(
-    server: Server, policy: GatePolicy, suite: Suite, progress: Progress, words: Words
-) -> _Examined:
-    # Before it is asked: what it says of requests is not about loading.
-    warnings = words.load_warnings(server.said())
-
-    def gone() -> str | None:
-        ended = server.ended()
-        return None if ended is None else f"the server {ended.words}"
-
-    template = await guard_template(server.endpoint, suite.template, timeout_s=policy.timeout_s)
-    progress.phase("golden", f"suite {suite.name}, {len(suite.cases)} cases")
-    performance: PerformanceResult | None = None
-    async with ChatClient(server.endpoint, timeout_s=policy.timeout_s) as client:
-        cases = await ask_suite(
-            client, suite, concurrency=policy.concurrency, progress=progress, gone=gone
-        )
-        if policy.performance is None:
-            speed: tuple[Finding, ...] = _no_speed("the policy asks for none")
-        elif (how := gone()) is not None:
-            speed = _no_speed(f"not measured: {how}")
-        else:
-            progress.phase("speed", f"{policy.performance.requests} requests")
-            performance = await measure(client, policy.performance, progress=progress, gone=gone)
-            speed = judge_performance(performance, policy.performance)
-            if (how := gone()) is not None:
-                speed = _no_speed(f"not judged: {how}")
-    load = loaded(server, warnings)
-    return _Examined(
-        load=load,
-        findings=(
-            Finding(name="load", outcome=load.outcome, reason=load.reason),
-            *template_findings(template),
-            *judge_quality(cases, policy.quality),
-            *speed,
-        ),
-        cases=cases,
-        performance=performance,
-        template=template,
-    )
-
-
-def _no_speed(why: str) -> tuple[Finding, ...]:
-    return (Finding(name="performance", outcome=Outcome.SKIPPED, reason=why),)

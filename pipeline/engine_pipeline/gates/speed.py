@@ -8,11 +8,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates import stats
+from engine_pipeline.gates.lane_bars import QUANTILES
+from engine_pipeline.gates.measured import Measured
 from engine_pipeline.gates.reply import ErrorKind
-from engine_pipeline.gates.report import Measured, PerformanceResult, Sample
+from engine_pipeline.gates.report import PerformanceResult, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine_pipeline.gates.load import Load
     from engine_pipeline.gates.reply import Reply
@@ -98,13 +100,29 @@ def _latencies(good: Sequence[Reply], failed: int) -> dict[str, Measured]:
     series = {"ttft": ttft, "e2e": [reply.e2e_ms for reply in good] + failures}
     if len(tpot) == len(good):
         series["tpot"] = tpot + failures
-    if gaps := [gap for reply in good for gap in reply.itl_ms]:
-        series["itl"] = gaps
-    return {
-        f"{name}_p{q * 100:.0f}_ms": Measured.of(stats.percentile_estimate(samples, q), "ms")
-        for name, samples in sorted(series.items())
-        for q in (0.5, 0.95)
-    }
+    gaps = [gap for reply in good for gap in reply.itl_ms]
+    return percentiles(series, gaps=gaps, answers=len(good))
+
+
+def percentiles(
+    series: Mapping[str, Sequence[float]], *, gaps: Sequence[float], answers: int
+) -> dict[str, Measured]:
+    """p50, p90, p95 and p99 of each series and of the gaps between tokens, as `ttft_p50_ms`.
+
+    Args:
+        series: by name; of each, one time of each request.
+        gaps: of all answers, pooled; none if there are none.
+        answers: how many answers they are of.
+    """
+    found = {}
+    for name, samples in sorted({**series, "itl": gaps}.items()):
+        if samples:
+            independent = answers if name == "itl" else None
+            ordered = sorted(samples)
+            for q in QUANTILES:
+                estimate = stats.percentile_estimate(ordered, q, independent)
+                found[f"{name}_p{q * 100:.0f}_ms"] = Measured.of(estimate, "ms")
+    return found
 
 
 def _unreached(reply: Reply) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 CONFIDENCE = 0.95
 # With fewer samples than an upper bound takes, a bar counts as met when at least so many samples
@@ -25,6 +26,9 @@ MARGIN = 0.5
 # Student's t, one-sided 95 %, for 9 degrees of freedom: the ten slots of `rate`.
 SLOTS = 10
 _STUDENT_T = 1.833
+# Where the normal approximation of the binomial distribution is as good as the distribution.
+_NORMAL_FROM = 5000
+_NORMAL_95 = 1.645
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +75,82 @@ def _rank(q: float, n: int) -> int:
     return max(math.ceil(round(q * n, 9)), 1)
 
 
-def percentile_estimate(samples: Sequence[float], q: float) -> Estimate:
-    """The percentile with bounds; -inf and inf where so few samples give none."""
+def percentile_estimate(
+    samples: Sequence[float], q: float, independent: int | None = None
+) -> Estimate:
+    """The percentile with bounds; -inf and inf where so few samples give none.
+
+    Args:
+        samples: at least one.
+        q: within (0, 1).
+        independent: of how many independent things the samples are; gaps between tokens are as
+            many as there are tokens, and tell no more of each other than the answers that they
+            belong to. None: each sample is one.
+    """
     ordered = sorted(samples)
     n = len(ordered)
+    m = n if independent is None else max(min(independent, n), 1)
+    low, high = _bound_ranks(m, q)
+    return Estimate(
+        n=m,
+        needed=math.ceil(math.log(1 - CONFIDENCE) / math.log(q)),
+        value=percentile(ordered, q),
+        low=-math.inf if low is None else ordered[(low - 1) * n // m],
+        high=math.inf if high is None else ordered[-(-high * n // m) - 1],
+        largest=ordered[-1],
+    )
+
+
+@lru_cache(maxsize=64)
+def _bound_ranks(n: int, q: float) -> tuple[int | None, int | None]:
+    """Which of `n` ordered samples bound the percentile from below and from above."""
+    if n > _NORMAL_FROM:
+        half = _NORMAL_95 * math.sqrt(n * q * (1 - q))
+        return max(math.floor(n * q - half), 1), min(math.ceil(n * q + half) + 1, n)
     below = _binomial_cumulative(n, q)
     # P(k-th smallest <= percentile) = P(at least k of n samples lie at or below it).
     low = [k for k in range(1, n + 1) if 1 - below[k - 1] >= CONFIDENCE]
     # P(percentile <= k-th smallest) = P(at most k-1 of n samples lie below it).
     high = [k for k in range(1, n + 1) if below[k - 1] >= CONFIDENCE]
-    return Estimate(
-        n=n,
-        needed=math.ceil(math.log(1 - CONFIDENCE) / math.log(q)),
-        value=percentile(ordered, q),
-        low=ordered[low[-1] - 1] if low else -math.inf,
-        high=ordered[high[0] - 1] if high else math.inf,
-        largest=ordered[-1],
-    )
+    return (low[-1] if low else None), (high[0] if high else None)
+
+
+def share_estimate(hits: int, n: int) -> Estimate:
+    """The share of `n` independent trials that were hits, with bounds.
+
+    Exact (Clopper and Pearson) up to _NORMAL_FROM trials, Wilson's beyond, where they agree.
+
+    Raises:
+        ValueError: no trials, or more hits than trials.
+    """
+    if not 0 <= hits <= n or n == 0:
+        msg = f"{hits} hits of {n}"
+        raise ValueError(msg)
+    value = hits / n
+    if n > _NORMAL_FROM:
+        z = _NORMAL_95
+        middle, scale = (value + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n)
+        half = scale * math.sqrt(value * (1 - value) / n + z * z / (4 * n * n))
+        low, high = middle - half, middle + half
+    else:
+        alpha = 1 - CONFIDENCE
+        # The share under which so many hits, or more, would be as rare as alpha; and fewer.
+        low = _solve(lambda p: 1 - _at_most(hits - 1, n, p) > alpha) if hits else 0.0
+        high = _solve(lambda p: _at_most(hits, n, p) <= alpha) if hits < n else 1.0
+    return Estimate(n=n, needed=n, value=value, low=max(low, 0.0), high=min(high, 1.0), largest=1.0)
+
+
+def _at_most(k: int, n: int, p: float) -> float:
+    return _binomial_cumulative(n, p)[k]
+
+
+def _solve(holds: Callable[[float], bool]) -> float:
+    """The least p in (0, 1) for which `holds`, which does from some p on."""
+    low, high = 1e-12, 1 - 1e-12
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _binomial_cumulative(n: int, q: float) -> list[float]:

@@ -8,15 +8,22 @@ content, so moving a case to another file changes nothing.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from engine_pipeline.gates.check import Answer, Check, judge_all
+from engine_pipeline.gates.chat import Message, tool_names
+from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.check_kinds import Check, ToolCalls
+from engine_pipeline.gates.grown import Grown
+from engine_pipeline.gates.prefix import PrefixBlock
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value, canonical_json
 from engine_registry.record import Text
 from engine_registry.refs import Slug
+
+__all__ = ["Case", "CaseFile", "Message", "Sampling", "Suite", "SuiteFile"]
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 MAX_CASES = 2000
@@ -47,11 +54,17 @@ class SamplingOverride(Value):
     max_tokens: Annotated[int | None, Field(ge=1, le=8192)] = None
 
 
-class Message(Value):
-    """One chat message."""
+class Quarantine(Value):
+    """Why a flaky case does not count for a while; it is asked and shown all the same.
 
-    role: Literal["system", "user", "assistant"]
-    content: Annotated[str, Field(min_length=1, max_length=100_000)]
+    Attributes:
+        owner: who mends it.
+        until: the last day on which it does not count.
+    """
+
+    owner: Text
+    until: date
+    reason: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Recorded(Value):
@@ -67,30 +80,49 @@ class Recorded(Value):
     n: Annotated[int, Field(ge=1)]
 
 
-class Case(Value):
+class Case(Grown):
     """One prompt and what its answer must satisfy.
 
     Attributes:
         tags: what the case is about; scores are also given per tag.
-        messages: the chat so far; the last message is the user's.
+        messages: the chat so far; the last message is the user's, or a tool's.
+        prompt: instead of messages: text that no chat template touches, asked of `/v1/completions`.
+        tools: what may be called, as the API has it: `{type: function, function: {name, ...}}`.
+        tool_choice: `auto`, `none`, `required` or the name of a tool; None leaves it to the server.
+        response_format: as the API has it, e.g. `{type: json_object}`.
         repeats: how often it is asked.
         must: failing it even once fails the gate, whatever the score.
         checks: all must pass, and `not-degenerate` besides.
+        quarantine: for a while it does not count, and somebody answers for it.
     """
+
+    LATER = frozenset({"prompt", "tools", "tool_choice", "response_format", "quarantine"})
 
     id: Slug
     tags: Annotated[tuple[Slug, ...], Field(min_length=1)]
-    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    messages: tuple[Message, ...] = ()
+    prompt: Annotated[str | None, Field(min_length=1, max_length=200_000)] = None
+    tools: Annotated[tuple[dict[str, Any], ...], Field(max_length=128)] = ()
+    tool_choice: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    response_format: dict[str, Any] | None = None
     sampling: SamplingOverride = SamplingOverride()
     repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = 1
     must: bool = False
     checks: Annotated[tuple[Check, ...], Field(min_length=1)]
     recorded: Recorded | None = None
+    quarantine: Quarantine | None = None
 
     @model_validator(mode="after")
     def _is_askable(self) -> Self:
-        if self.messages[-1].role != "user":
-            msg = f"case {self.id}: last message is the {self.messages[-1].role}'s, want the user's"
+        if bool(self.messages) == (self.prompt is not None):
+            msg = f"case {self.id}: give messages or prompt, one of the two"
+            raise ValueError(msg)
+        if self.prompt is not None and (self.tools or self.response_format or self.tool_choice):
+            msg = f"case {self.id}: tools and response_format need messages, not a raw prompt"
+            raise ValueError(msg)
+        if self.messages and self.messages[-1].role not in {"user", "tool"}:
+            last = self.messages[-1].role
+            msg = f"case {self.id}: last message is the {last}'s, want the user's or a tool's"
             raise ValueError(msg)
         if any(message.role == "system" for message in self.messages[1:]):
             msg = f"case {self.id}: a system message is not the first message"
@@ -99,6 +131,25 @@ class Case(Value):
             msg = f"case {self.id}: a tag is given twice"
             raise ValueError(msg)
         return self
+
+    @model_validator(mode="after")
+    def _has_the_tools_it_wants(self) -> Self:
+        names = tool_names(self.tools)
+        for check in self.checks:
+            wanted = {call.name for call in check.calls} if isinstance(check, ToolCalls) else set()
+            if unknown := sorted(wanted - set(names)):
+                there = ", ".join(names) or "none"
+                msg = f"case {self.id}: wants a call of {', '.join(unknown)}, its tools are {there}"
+                raise ValueError(msg)
+        if self.tool_choice not in {None, "auto", "none", "required", *names}:
+            msg = f"case {self.id}: tool_choice {self.tool_choice} is not one of its tools"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def asked(self) -> str:
+        """The last words that are put to the model."""
+        return self.messages[-1].content if self.prompt is None else self.prompt
 
     @model_validator(mode="after")
     def _passes_its_own_checks(self) -> Self:
@@ -195,18 +246,21 @@ class Suite(_Head, Document):
 
     Attributes:
         template: None if the suite says nothing of chat template and tokenizer.
+        prefixes: blocks that its prompts begin with, if it names any.
     """
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=MAX_CASES)]
     template: TemplateGoldens | None = None
+    prefixes: tuple[PrefixBlock, ...] = ()
 
     @property
     def digest(self) -> Digest:
         """The digest that a report carries as the suite it was judged by.
 
-        A suite without `template.yaml` has the digest it had before there was such a thing.
+        A suite without `template.yaml`, or without `prefixes.yaml`, has the digest it had before
+        there was such a thing.
         """
-        absent = {"template"} if self.template is None else set()
+        absent = {name for name in ("template", "prefixes") if not getattr(self, name)}
         return Digest.of(canonical_json(self.model_dump(mode="json", exclude=absent)))
 
     @model_validator(mode="after")

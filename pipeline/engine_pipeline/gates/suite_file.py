@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from engine_pipeline.gates.prefix import PrefixFile
 from engine_pipeline.gates.suite import CaseFile, Suite, SuiteFile
 from engine_pipeline.gates.template_file import load_template
 from engine_pipeline.yaml_file import validated
@@ -14,9 +15,11 @@ from engine_registry.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from engine_pipeline.gates.prefix import PrefixBlock
     from engine_pipeline.gates.suite import Case, TemplateGoldens
 
 SUITE_FILE = "suite.yaml"
+PREFIX_FILE = "prefixes.yaml"
 
 
 def load_suite(suites_dir: Path, name: str) -> Suite:
@@ -43,7 +46,18 @@ def load_suite(suites_dir: Path, name: str) -> Suite:
             hint="give suite and directory the same name",
             reference="suite-name-mismatch",
         )
-    return _assemble(head, head_path, _read_cases(head, suite_dir), load_template(suite_dir))
+    return _assemble(
+        head,
+        head_path,
+        _read_cases(head, suite_dir),
+        load_template(suite_dir),
+        _prefixes(suite_dir),
+    )
+
+
+def _prefixes(suite_dir: Path) -> tuple[PrefixBlock, ...]:
+    path = suite_dir / PREFIX_FILE
+    return validated(path, PrefixFile).prefixes if path.is_file() else ()
 
 
 def _read_cases(head: SuiteFile, suite_dir: Path) -> list[Case]:
@@ -76,11 +90,15 @@ def _read_cases(head: SuiteFile, suite_dir: Path) -> list[Case]:
 
 
 def _assemble(
-    head: SuiteFile, head_path: Path, cases: list[Case], template: TemplateGoldens | None
+    head: SuiteFile,
+    head_path: Path,
+    cases: list[Case],
+    template: TemplateGoldens | None,
+    prefixes: tuple[PrefixBlock, ...],
 ) -> Suite:
     fields = {name: getattr(head, name) for name in SuiteFile.model_fields if name != "cases"}
     try:
-        return Suite(**fields, cases=tuple(cases), template=template)
+        return Suite(**fields, cases=tuple(cases), template=template, prefixes=prefixes)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(

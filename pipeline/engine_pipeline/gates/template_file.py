@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.suite import TemplateGoldens
+from engine_pipeline.gates.yaml_text import yaml_text
 from engine_pipeline.yaml_file import validated
 from engine_registry.errors import Unavailable
 
@@ -50,34 +51,31 @@ def template_text(goldens: TemplateGoldens) -> str:
     Texts are JSON strings, which YAML reads alike; tokens stand sixteen to a line.
     """
     reference = goldens.reference
-    lines = [_HEAD.rstrip(), "schema_version: 1", "reference:", f"  spec: {_text(reference.spec)}"]
+    lines = [
+        _HEAD.rstrip(),
+        "schema_version: 1",
+        "reference:",
+        f"  spec: {yaml_text(reference.spec)}",
+    ]
     if reference.engine is not None:
-        lines.append(f"  engine: {_text(str(reference.engine))}")
-    lines.append(f"  note: {_text(reference.note)}")
+        lines.append(f"  engine: {yaml_text(str(reference.engine))}")
+    lines.append(f"  note: {yaml_text(reference.note)}")
     specials = goldens.special_tokens.items()
     lines.append("special_tokens:" if specials else "special_tokens: {}")
-    lines += [f"  {_text(text)}: {number}" for text, number in specials]
+    lines += [f"  {yaml_text(text)}: {number}" for text, number in specials]
     lines.append("chats:")
     for chat in goldens.chats:
         lines += [f"  - id: {chat.id}", "    messages:"]
         for message in chat.messages:
-            lines.append(f"      - {{role: {message.role}, content: {_text(message.content)}}}")
+            lines.append(f"      - {{role: {message.role}, content: {yaml_text(message.content)}}}")
         if chat.tools:
             lines.append("    tools:")
             lines += [f"      - {json.dumps(tool, ensure_ascii=False)}" for tool in chat.tools]
         if chat.prompt is not None:
-            lines.append(f"    prompt: {_text(chat.prompt)}")
+            lines.append(f"    prompt: {yaml_text(chat.prompt)}")
         lines.append("    tokens:")
         lines.append("      [")
         rows = [chat.tokens[at : at + 16] for at in range(0, len(chat.tokens), 16)]
         lines += [f"        {', '.join(map(str, row))}," for row in rows]
         lines.append("      ]")
     return "\n".join(lines) + "\n"
-
-
-def _text(value: str) -> str:
-    """A JSON string that YAML takes, too: it refuses some characters that JSON lets stand."""
-    return "".join(
-        char if char.isprintable() or ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
-        for char in json.dumps(value, ensure_ascii=False)
-    )

@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.asking import CHAT, COMPLETION, request_of
 from engine_pipeline.gates.json_post import NotAnswered, not_this_api, post_json
-from engine_pipeline.gates.parity_answer import TOP_TOKENS, ParityAnswer, Step, read_steps
-from engine_pipeline.gates.reply import well_formed
+from engine_pipeline.gates.parity_answer import (
+    TOP_TOKENS,
+    ParityAnswer,
+    Step,
+    read_answer,
+    read_steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 # The server knows the request and says that it has no such thing.
 _CANNOT = frozenset({400, 404, 405, 422, 501})
+_FEW_TOKENS = 16
 _LOGPROBS = {"logprobs": True, "top_logprobs": TOP_TOKENS}
 # `return_token_ids` is vLLM's word; llama.cpp's server gives the numbers unasked.
 _MORE: tuple[dict[str, Any], ...] = ({**_LOGPROBS, "return_token_ids": True}, _LOGPROBS, {})
@@ -95,60 +101,65 @@ class TokenClient:
         Raises:
             NotAnswered: with why.
         """
+        target, asked = request_of(case)
         body: dict[str, Any] = {
             "model": self.endpoint.model,
-            "messages": [message.model_dump(mode="json") for message in case.messages],
+            **asked,
             **sampling.model_dump(mode="json"),
             "temperature": 0.0,
             "stream": False,
             **self.endpoint.extra,
         }
-        found = await self._with_most(body)
+        found = await self._with_most(target, body)
         try:
-            answer = _read_answer(case, found)
+            answer = read_answer(case, found)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise not_this_api(error) from error
         if not answer.steps and answer.text:
             self._cannot(NO_LOGPROBS)
         return answer
 
-    async def _with_most(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a chat, with as many of the fields in `_MORE` as the server takes.
+    async def _with_most(self, target: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a case, with as many of the fields in `_MORE` as the server takes.
 
-        One that refuses some either does not know them or cannot answer this chat at all.
+        One that refuses some either does not know them or cannot answer this case at all.
         """
+        if target == COMPLETION:
+            # This API counts in one field what the other one has in two.
+            return await self._post(target, body | {"logprobs": TOP_TOKENS})
         for tried, fields in enumerate(self._more[:-1]):
             try:
-                found = await self._post("/v1/chat/completions", body | fields)
+                found = await self._post(target, body | fields)
             except NotAnswered as error:
                 if error.refused not in _CANNOT:
                     raise
             else:
                 self._more = self._more[tried:]
                 return found
-        found = await self._post("/v1/chat/completions", body | self._more[-1])
+        found = await self._post(target, body | self._more[-1])
         self._more = self._more[-1:]
         return found
 
-    async def prompt_ids(
-        self, messages: Sequence[Message], wanted: int | None
-    ) -> tuple[int, ...] | None:
-        """The tokens that the server makes of a chat; None if it does not tell.
+    async def prompt_ids(self, case: Case, wanted: int | None) -> tuple[int, ...] | None:
+        """The tokens that the server makes of a case; None if it does not tell.
 
         Args:
-            messages: the chat.
+            case: a chat, or a raw prompt.
             wanted: how many they are by the usage; with another number nothing can be forced.
 
         Raises:
             NotAnswered: with why.
         """
-        prompt = await self.prompt(messages)
-        if prompt.ids is None:
+        if case.prompt is not None:
+            ids = await self.ids_of(case.prompt, whole=True)
+        else:
+            ids = (await self.prompt(case.messages, case.tools)).ids
+        if ids is None:
             self._cannot(NO_TOKENISER)
-        elif wanted is not None and len(prompt.ids) != wanted:
-            self._cannot(OTHER_PROMPT.format(found=len(prompt.ids), wanted=wanted))
+        elif wanted is not None and len(ids) != wanted:
+            self._cannot(OTHER_PROMPT.format(found=len(ids), wanted=wanted))
             return None
-        return prompt.ids
+        return ids
 
     async def prompt(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
@@ -207,7 +218,13 @@ class TokenClient:
         }
         if tools:
             body["tools"] = list(tools)
-        found = await self._post("/v1/chat/completions", body)
+        try:
+            found = await self._post(CHAT, body)
+        except NotAnswered as error:
+            if error.refused not in _CANNOT:
+                raise
+            # Some servers refuse to answer in so few tokens.
+            found = await self._post(CHAT, body | {"max_tokens": _FEW_TOKENS})
         usage = found.get("usage")
         count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         return count if isinstance(count, int) else None
@@ -257,24 +274,13 @@ class TokenClient:
             msg = "the client is used outside its `async with`"
             raise RuntimeError(msg)
         return await post_json(
-            self._session, self.endpoint.base_url, path, body, timeout_s=self.timeout_s
+            self._session,
+            self.endpoint.base_url,
+            path,
+            self.endpoint.dialect.spoken(body),
+            timeout_s=self.timeout_s,
+            secret=self.endpoint.api_key,
         )
-
-
-def _read_answer(case: Case, found: dict[str, Any]) -> ParityAnswer:
-    choice = found["choices"][0]
-    text = well_formed(choice["message"].get("content") or "")
-    finish = choice.get("finish_reason")
-    verdicts = judge_all(case.checks, Answer(text=text, finish_reason=finish))
-    count = (found.get("usage") or {}).get("prompt_tokens")
-    return ParityAnswer(
-        case=case.id,
-        text=text,
-        finish_reason=finish,
-        steps=read_steps(choice),
-        passed=all(verdict.passed for verdict in verdicts),
-        prompt_tokens=count if isinstance(count, int) else None,
-    )
 
 
 def _ids(found: dict[str, Any]) -> tuple[int, ...] | None:

@@ -6,9 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.prefix import cold_blocks
 
 if TYPE_CHECKING:
     from engine_pipeline.gates.report import Report
+    from engine_pipeline.gates.template import TemplateResult
 
 VERDICT = {
     Outcome.PASSED: "passed",
@@ -35,6 +37,8 @@ _TITLES = {
     "load": "Loads",
     "score": "Score, all cases",
     "output_tokens_per_s": "Output tokens per second",
+    "good_share": "Share of good requests",
+    "good_per_s": "Good requests per second",
     "must-pass cases": "Cases that must pass",
     "against live": "Speed against live, in turn",
     "performance": "Speed",
@@ -51,8 +55,73 @@ def title(name: str) -> str:
     return _TITLES.get(name, name)
 
 
+def template_rows(result: TemplateResult) -> tuple[tuple[str, Outcome, str], ...]:
+    """Each golden chat, then each special token that is wrong: name, outcome, why."""
+    chats = tuple((chat.id, chat.outcome, chat.reason) for chat in result.chats)
+    wrong = ((f"token {text}", Outcome.FAILED, why) for text, why in result.special_tokens.items())
+    return (*chats, *wrong)
+
+
+def prefix_facts(report: Report, live: Report | None = None) -> tuple[tuple[str, str], ...]:
+    """What a report says of the blocks that prompts begin with; none if the suite names none."""
+    found = report.prefixes
+    if found is None:
+        return ()
+    cold = cold_blocks(found, live.prefixes if live else None)
+    named = ", ".join(f"{one.id} {one.digest.short} ({one.cases} cases)" for one in found.blocks)
+    facts = [("prefix blocks", f"{found.words}: {named}")]
+    if cold:
+        facts.append(
+            ("starts cold", f"{', '.join(cold)}: not as in live's report, no cache holds it yet")
+        )
+    return tuple(facts)
+
+
+def where(report: Report) -> tuple[tuple[str, str], ...]:
+    """What was judged, and on what, as names and values for a list of facts."""
+    if (served := report.endpoint) is not None:
+        return (
+            ("endpoint", served.url),
+            ("model", served.model),
+            ("calls itself", served.named_itself or "nothing"),
+            ("differs from the API", served.differences),
+            ("device", "not known: somebody else runs it"),
+        )
+    device = report.device
+    assert device is not None
+    runtime = ", ".join(f"{name} {value}" for name, value in sorted(device.runtime.items()))
+    return (
+        ("engine", str(report.engine)),
+        ("SKU", device.sku),
+        ("host class", device.host_class),
+        ("processor", f"{device.cpu_model}, {device.cores} cores"),
+        ("runtime", runtime or "not known"),
+    )
+
+
+def advisers(report: Report) -> tuple[tuple[str, str], ...]:
+    """Who else judged: names and values for a list of facts; none if the answers were enough."""
+    told: list[tuple[str, str]] = []
+    if (judge := report.judge) is not None:
+        named = f", calls itself {', '.join(judge.named_itself)}" if judge.named_itself else ""
+        told.append(
+            (
+                "judge",
+                f"{judge.model} at {judge.endpoint}{named}; prompt {judge.prompt_digest.short}; "
+                f"{judge.asked} asked, {judge.unanswered} without a verdict",
+            )
+        )
+    for code in report.check_code:
+        copy = ", a working copy" if code.editable else ""
+        where = f"{code.distribution} {code.version}{copy}"
+        told.append(("check", f"{code.entry_point} of {where}, {code.code.short}"))
+    return tuple(told)
+
+
 def next_step(report: Report) -> str:
     """What whoever reads the verdict does now."""
+    if report.engine is None:
+        return _next_for_endpoint(report)
     again = f"enginectl gate {report.engine.short} --gate {report.gate}"
     match report.outcome:
         case Outcome.PASSED:
@@ -68,3 +137,14 @@ def next_step(report: Report) -> str:
             return f"Judge again on a quieter machine, or ask for more requests: {again}"
         case Outcome.SKIPPED:
             return "Nothing was examined, so nothing may go live on it."
+
+
+def _next_for_endpoint(report: Report) -> str:
+    no_evidence = "Nothing proves which engine it serves, so this is evidence for no release."
+    match report.outcome:
+        case Outcome.PASSED:
+            return f"It meets the bars. {no_evidence}"
+        case Outcome.FAILED:
+            return f"It does not meet the bars; judging it again will not help. {no_evidence}"
+        case Outcome.ERRORED | Outcome.INCONCLUSIVE | Outcome.SKIPPED:
+            return f"Mend what is named above, then run the same command again. {no_evidence}"

@@ -32,3 +32,12 @@ def say_duration(value: timedelta) -> str:
         if seconds and seconds % _UNIT_S[unit] == 0:
             return f"{seconds // _UNIT_S[unit]}{unit}"
     return f"{seconds}s"
+
+
+def say_about(span: timedelta) -> str:
+    """A span for people, in the unit of which it holds at least two."""
+    seconds = max(int(span.total_seconds()), 0)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

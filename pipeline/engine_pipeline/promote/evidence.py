@@ -41,8 +41,7 @@ def read_report(registry: Registry, engine: Digest, attached: Digest) -> Report:
         ) from error
     if report.engine != engine:
         raise IntegrityError(
-            f"report {attached.short} is about engine {report.engine.short}, "
-            f"it is attached to {engine.short}",
+            f"report {attached.short} is about {report.subject}, it is attached to {engine.short}",
             hint="run `enginectl verify`",
             reference="report-misplaced",
         )
@@ -118,4 +117,6 @@ def _evidence(registry: Registry, engine: Digest, link: ReferrerLink) -> Evidenc
         report=link.manifest,
         at=report.finished_at,
         runtime=report.runtime_config,
+        no_baseline=report.no_baseline,
+        quarantine_ends=report.quarantine_ends,
     )

@@ -9,7 +9,7 @@ from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from datetime import date, datetime
 
     from engine_pipeline.gates.outcome import Outcome
     from engine_registry.digest import Digest
@@ -48,6 +48,8 @@ class Evidence:
         suite: digest of the suite it was judged by.
         report: manifest digest of the attached report.
         runtime: digest of what the server was started with; None if the report does not say.
+        no_baseline: channels whose live engine it should have been compared with, and had none.
+        quarantine_ends: the first day after which a case that it left out counts again.
     """
 
     gate: str
@@ -57,6 +59,8 @@ class Evidence:
     report: Digest
     at: datetime
     runtime: Digest | None = None
+    no_baseline: tuple[str, ...] = ()
+    quarantine_ends: date | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ def current(desk: Desk, ref: ChannelRef, *, insists: bool) -> ChannelState:
     Raises:
         Conflict: a set is being moved there (`set-pending`).
     """
-    state = desk.registry.channels.recorded_state(ref)
+    state = desk.registry.channels.checked_state(ref)
     pending = state.pending
     if pending is None:
         return state
@@ -151,6 +151,7 @@ def commit(
         actor=desk.actor,
         at=desk.clock(),
         operation=uuid.uuid4().hex,
+        seen=state,
     )
 
 

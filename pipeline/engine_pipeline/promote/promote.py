@@ -18,7 +18,7 @@ from engine_registry.refs import ChannelRef
 from engine_registry.store import Depth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from engine_pipeline.promote.findings import Decision, Wanted
     from engine_pipeline.promote.moves import Desk
@@ -124,7 +124,18 @@ def judge(
         overrides=overrides,
         signatures=signatures,
         nodes=fit_of_nodes(desk, release, policy, must_know=True),
+        live_on=_live_on({name for one in evidence for name in one.no_baseline}, desk),
     )
     reports = tuple(e.report for e in evidence)
     envelopes = good_signatures(policy.signed, release, reports, signatures)
     return Judged(decision=decision, evidence=tuple(sorted({*reports, *envelopes})))
+
+
+def _live_on(channels: Iterable[str], desk: Desk) -> dict[str, Digest]:
+    """The engines that are live on these channels now; channels without one are left out."""
+    found = {}
+    for name in sorted(name for name in channels if name.count("/") == 2):
+        live = desk.registry.channels.state(ChannelRef.parse(name)).live
+        if live is not None:
+            found[name] = live.engine
+    return found

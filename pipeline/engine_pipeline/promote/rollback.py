@@ -6,17 +6,20 @@ event. The cost does not depend on how many engines are recorded.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine_pipeline.promote.moves import Moved, check_overrides, commit, insist, refuse
 from engine_pipeline.promote.nodes import fit_of_nodes
 from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
+from engine_registry.ahead import ahead
 from engine_registry.errors import EngineCIError, NotFound
 from engine_registry.events import Live, RolledBack
 from engine_registry.refs import ReleaseRef
-from engine_registry.store import Depth
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.events import ChannelState
@@ -66,22 +69,27 @@ def _roll_back(
     policy: ChannelPolicy | None,
 ) -> Moved:
     number = to if to is not None else _default_target(state)
-    release = desk.registry.releases.release(ReleaseRef(channel.product, number))
-    live = Live(number=number, release=release.digest, engine=release.content.engine)
-    decision = decide_rollback(
-        number=number,
-        was_live=_was_live(desk, channel, state, live),
-        platform=release.content.platform,
-        state=state,
-        overrides=accepted,
-        nodes=fit_of_nodes(desk, release, policy, must_know=False),
-    )
-    refuse(f"rollback of {channel} to release {number}", decision)
-    _whole(desk, release, state)
+    registry = desk.registry
+    named = next((e.live.engine for e in state.history if e.live.number == number), None)
+    with ahead(registry.stores) as ask:
+        # The channel names the engine, so its bytes are looked at while the release is read.
+        whole = ask(lambda: registry.engines.check_engine(named)) if named is not None else None
+        release = registry.releases.release(ReleaseRef(channel.product, number))
+        live = Live(number=number, release=release.digest, engine=release.content.engine)
+        decision = decide_rollback(
+            number=number,
+            was_live=_was_live(desk, channel, state, live),
+            platform=release.content.platform,
+            state=state,
+            overrides=accepted,
+            nodes=fit_of_nodes(desk, release, policy, must_know=False),
+        )
+        refuse(f"rollback of {channel} to release {number}", decision)
+        _whole(desk, release, state, whole or partial(registry.engines.check_engine, live.engine))
     change = RolledBack(to=live, reason=reason, overrides=decision.overrides)
     event, after = commit(desk, channel, state, change)
     if not any(entry.live == live for entry in state.history):
-        desk.registry.releases.keep_whole(release)  # beyond the window: it may be being collected
+        registry.releases.keep_whole(release)  # beyond the window: it may be being collected
     return Moved(event=event, before=state, after=after, decision=decision)
 
 
@@ -108,17 +116,16 @@ def _was_live(desk: Desk, channel: ChannelRef, state: ChannelState, live: Live) 
     )
 
 
-def _whole(desk: Desk, release: Release, state: ChannelState) -> None:
+def _whole(desk: Desk, release: Release, state: ChannelState, check: Callable[[], object]) -> None:
     """Check the target's bytes; a refusal names the next candidate that is whole."""
-    engines = desk.registry.engines
     try:
-        engines.check_engine(release.content.engine, Depth.UNCHANGED)
+        check()
     except EngineCIError as error:
         for entry in rollback_candidates(state):
             if entry.live.number == release.number:
                 continue
             try:
-                engines.check_engine(entry.live.engine, Depth.UNCHANGED)
+                desk.registry.engines.check_engine(entry.live.engine)
             except EngineCIError:
                 continue
             error.hint = f"`enginectl rollback {state.name} --to {entry.live.number}` is whole"

@@ -10,7 +10,8 @@ a refusal lists everything that is missing at once, not one thing per attempt.
     4 fit      built for this target,      4 fit       built for this target,
                loads on the policy's nodes             loads on the policy's nodes
     5 upstream live there, long enough
-    6 gates    latest report passed, fresh
+    6 gates    latest report passed, fresh,
+               with a baseline if one is live
     7 window   now is within one
     8 signed   build, reports, release
     9 approvals
@@ -19,17 +20,17 @@ a refusal lists everything that is missing at once, not one thing per attempt.
 from __future__ import annotations
 
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.promote.duration import say_duration
+from engine_pipeline.promote.duration import say_about, say_duration
 from engine_pipeline.promote.findings import (
     OVERRIDABLE,
     Decision,
     Finding,
     deciding_reports,
-    fitting_evidence,
 )
+from engine_pipeline.promote.gate_rule import gate_finding
 from engine_pipeline.promote.window import window_finding
 from engine_pipeline.trust.rules import signed_findings
 from engine_pipeline.trust.standing import NOT_LOOKED_FOR
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from engine_pipeline.promote.findings import Candidate, Evidence, Wanted
     from engine_pipeline.promote.policy import ChannelPolicy
     from engine_pipeline.trust.standing import Signatures
+    from engine_registry.digest import Digest
     from engine_registry.events import ChannelState, WasLive
     from engine_registry.record import Actor, Platform
 
@@ -59,6 +61,7 @@ def decide_promotion(
     overrides: frozenset[str] = frozenset(),
     signatures: Signatures = NOT_LOOKED_FOR,
     nodes: tuple[Finding, ...] = (),
+    live_on: Mapping[str, Digest] = MappingProxyType({}),
 ) -> Decision:
     """May `candidate` go live on the channel that is in `state`?
 
@@ -74,6 +77,8 @@ def decide_promotion(
         overrides: names of rules in OVERRIDABLE whose refusal is accepted.
         signatures: everything attached to the engine, judged; needed if the policy wants any.
         nodes: what `nodes.fit_of_nodes` says; needed if the policy names any.
+        live_on: engines that are live now, by channel; needed for every channel that some evidence
+            found empty.
     """
     findings = [
         _freeze(state, now),
@@ -85,7 +90,15 @@ def decide_promotion(
     if policy.upstream is not None and upstream is not None:
         findings.append(_upstream(candidate, upstream, policy, now))
     findings += [
-        _gate(name, wanted[name], evidence, policy.evidence_max_age, candidate, now)
+        gate_finding(
+            name,
+            wanted[name],
+            evidence,
+            candidate,
+            max_age=policy.evidence_max_age,
+            live_on=live_on,
+            now=now,
+        )
         for name in policy.gates
     ]
     if policy.windows:
@@ -221,10 +234,10 @@ def _upstream(
         return Finding(rule="upstream", holds=False, says=says, hint=hint)
     left = policy.soak - soaked
     says = (
-        f"release {number} was live on {upstream.name} for {_about(soaked)}, "
+        f"release {number} was live on {upstream.name} for {say_about(soaked)}, "
         f"the channel asks for {say_duration(policy.soak)}"
     )
-    hint = f"promote again in {_about(left)}" if left > timedelta(0) else ""
+    hint = f"promote again in {say_about(left)}" if left > timedelta(0) else ""
     return Finding(rule="upstream", holds=left <= timedelta(0), says=says, hint=hint)
 
 
@@ -238,49 +251,6 @@ def longest_live(state: ChannelState, number: int, now: datetime) -> timedelta |
             best = span if best is None else max(best, span)
         until = entry.since
     return best
-
-
-def _gate(
-    name: str,
-    wanted: Wanted,
-    evidence: tuple[Evidence, ...],
-    max_age: timedelta,
-    candidate: Candidate,
-    now: datetime,
-) -> Finding:
-    engine = candidate.release.content.engine
-    command = f"`enginectl gate {candidate.release.name} --gate {name}`"
-    same = [e for e in evidence if e.gate == name]
-    fitting = fitting_evidence(name, wanted, evidence)
-    if not fitting:
-        why = "by no report"
-        if same:
-            why = "only under an older policy or suite, or with other settings of its server"
-        return Finding(
-            rule="gates",
-            holds=False,
-            says=f"gate {name}: engine {engine.short} is judged {why}",
-            hint=f"run {command}",
-        )
-    latest = max(fitting, key=lambda e: e.at)
-    age = now - latest.at
-    if latest.outcome is not Outcome.PASSED:
-        judged = latest.outcome is Outcome.FAILED
-        return Finding(
-            rule="gates",
-            holds=False,
-            says=f"gate {name}: latest report {latest.report.short} {latest.outcome}, want passed",
-            hint=f"read it with `enginectl show {engine.short} --report {latest.report.short}`"
-            + ("" if judged else f", then run {command}"),
-            exit_code=ExitCode.REFUSED if judged else ExitCode.COULD_NOT_JUDGE,
-        )
-    return Finding(
-        rule="gates",
-        holds=age <= max_age,
-        says=f"gate {name}: report {latest.report.short} passed {_about(age)} ago, "
-        f"the channel accepts {say_duration(max_age)}",
-        hint=f"run {command} --again",
-    )
 
 
 def _approvals(
@@ -301,11 +271,3 @@ def _approvals(
         says=says,
         hint=f"another person: `enginectl approve {candidate.release.name} --on {state.channel}`",
     )
-
-
-def _about(span: timedelta) -> str:
-    seconds = max(int(span.total_seconds()), 0)
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

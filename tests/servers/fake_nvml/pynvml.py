@@ -95,3 +95,33 @@ def nvmlSystemGetProcessName(pid):
             if process["pid"] == pid:
                 return _answer(process["nvmlSystemGetProcessName"])
     raise NVMLError(6, "Not Found")
+
+
+def _now(handle, name):
+    """What a board tells of how it is doing; those of tests/data/nvml tell nothing."""
+    return _answer(handle.get(name, {"error": 3, "text": "Not Supported"}))
+
+
+def nvmlDeviceGetClockInfo(handle, which):
+    return _now(handle, "nvmlDeviceGetClockInfo")[which - 1]
+
+
+def nvmlDeviceGetPowerUsage(handle):
+    return _now(handle, "nvmlDeviceGetPowerUsage")
+
+
+def nvmlDeviceGetTemperature(handle, _sensor):
+    return _now(handle, "nvmlDeviceGetTemperature")
+
+
+def nvmlDeviceGetUtilizationRates(handle):
+    gpu, memory = _now(handle, "nvmlDeviceGetUtilizationRates")
+    return SimpleNamespace(gpu=gpu, memory=memory)
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    # Read again each time: a test makes a board hot while somebody looks.
+    hot = Path(os.environ["FAKE_NVML"]).with_suffix(".hot")
+    if hot.exists():
+        return int(hot.read_text())
+    return _now(handle, "nvmlDeviceGetCurrentClocksThrottleReasons")

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from engine_pipeline.gates.external import external
+from engine_pipeline.gates.external import external, key_of
 from engine_registry.errors import InvalidInput, Unavailable
 
 MODELS = {"object": "list", "data": [{"id": "llama"}, {"id": "mistral"}]}
@@ -53,6 +53,30 @@ def test_an_endpoint_that_serves_the_model_is_taken_as_it_is(server, suffix):
 def test_another_model_is_refused_with_those_that_are_served(server):
     with pytest.raises(InvalidInput, match="serves llama, mistral, not 'qwen'"):
         external(url(server), "qwen")
+
+
+def test_a_gateway_without_a_list_of_models_is_taken_at_its_word(server):
+    server.answers = {}
+    assert external(url(server), "qwen").model == "qwen"
+
+
+def test_a_long_list_of_models_is_told_shortly(server):
+    many = {"data": [{"id": f"model-{n:03}"} for n in range(300)]}
+    server.answers = {"/v1/models": (200, json.dumps(many))}
+    with pytest.raises(InvalidInput, match="model-009 and 290 more, not 'qwen'"):
+        external(url(server), "qwen")
+
+
+@pytest.mark.parametrize("value", [None, "", "  ", "short", "with\nbreak-012", "ключ-ключ-ключ"])
+def test_a_key_is_read_from_the_environment_and_never_shown(value):
+    environment = {} if value is None else {"THE_KEY": value}
+    with pytest.raises(InvalidInput) as caught:
+        key_of("THE_KEY", environment)
+    assert "THE_KEY" in caught.value.message
+    if value and value.strip():
+        assert value not in caught.value.message
+    assert key_of("THE_KEY", {"THE_KEY": " sk-0123456789 "}) == "sk-0123456789"
+    assert key_of(None, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from engine_pipeline.gates.differences import NoLive
 from engine_pipeline.gates.html.document import to_html
+from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.template import ChatVerdict, TemplateResult
 from tests.unit.gates.report_samples import (
     BESIDE,
     HUGE,
@@ -257,3 +259,29 @@ def test_whatever_was_answered_the_page_is_whole(mine, theirs):
     live = report(engine=b"live", cases=(case("a", attempt(theirs)),))
     page = Read(to_html(candidate, type(BESIDE)(named="x", attached=live.digest, report=live)))
     assert page.tags <= OURS
+
+
+def test_each_golden_chat_and_each_wrong_token_has_its_verdict_and_words():
+    guard = TemplateResult(
+        outcome=Outcome.FAILED,
+        reason="one-turn: its prompt differs",
+        chats=(
+            ChatVerdict(id="one-turn", outcome=Outcome.FAILED, reason="<script>x</script>"),
+            ChatVerdict(id="two-turns", outcome=Outcome.PASSED, reason="as recorded"),
+        ),
+        special_tokens={"<|im_end|>": "is 3 tokens, want the one token 2"},
+    )
+    page = to_html(report(template=guard), NOBODY)
+    section = page.split("Chat template and tokenizer</h2>")[1].split("<h2")[0]
+    for said in (
+        "one-turn",
+        "two-turns",
+        "as recorded",
+        "&lt;|im_end|&gt;",
+        "want the one token 2",
+    ):
+        assert said in section
+    assert "<script" not in section
+    told = to_markdown(report(template=guard))
+    assert "- two-turns: passed: as recorded" in told
+    assert "Chat template and tokenizer" not in to_html(report(), NOBODY)

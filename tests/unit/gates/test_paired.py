@@ -183,3 +183,11 @@ def test_the_bootstraps_standard_error_is_near_that_of_theory():
     assert standard_error(values) == pytest.approx(1.07 / 20, rel=0.1)
     assert standard_error([1.0] * 8) == 0
     assert degrees_of_freedom(6) == 3
+
+
+def test_a_round_during_which_a_board_was_slowed_down_does_not_count_whichever_engine_it_hit():
+    calm = run(Side.LIVE)
+    hot = run(Side.CANDIDATE, slowed="NVIDIA H100 in 25% of 4 readings (too hot, by the hardware)")
+    assert "too hot" in (why_dropped((calm, hot), BARS) or "")
+    assert why_dropped((run(Side.LIVE, slowed="x"), run(Side.CANDIDATE)), BARS) is not None
+    assert why_dropped((calm, run(Side.CANDIDATE)), BARS) is None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 from typing import Any
 
 import pytest
 
 from engine_pipeline.gates.client import ChatClient, Endpoint
+from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.performance import measure
-from engine_pipeline.gates.policy import PerformanceBars
+from engine_pipeline.gates.policy import GatePolicy, PerformanceBars, QualityBars
 from engine_pipeline.gates.report import PerformanceResult
+from engine_pipeline.gates.speed_gate import Speed
 from engine_pipeline.gates.testing.chat_server import Behaviour, ChatServer
+from engine_pipeline.nvml.use import BoardUse, Reading, use_of
+from engine_pipeline.nvml.watch import GpuWatch
 from engine_pipeline.progress import Silent
 
 
@@ -96,3 +101,49 @@ def test_failed_requests_stay_in_the_result():
     assert result.failed == {"http-500": 8}
     assert result.metrics["ttft_p95_ms"].value is None
     assert not result.ignores_eos
+
+
+class Boards(GpuWatch):
+    """Boards that were slowed down from the `after`-th request on, by the server's word."""
+
+    def __init__(self, server: ChatServer, after: int) -> None:
+        super().__init__()
+        self._server, self._after = server, after
+
+    def disturbances(self) -> list[tuple[float, float]]:
+        return [(self._server.truths[self._after].received_at, math.inf)]
+
+    def use(self, since: float, until: float) -> tuple[BoardUse, ...]:
+        return use_of(
+            [Reading(at=until, uuid="GPU-a", name="H100", sm_clock_mhz=900)], since, until
+        )
+
+
+@pytest.mark.parametrize(("after", "kept", "disturbed"), [(3 + 6, 6, 2), (0, 8, 8)])
+def test_requests_that_a_board_disturbed_are_dropped_and_counted(after, kept, disturbed):
+    server = ChatServer(Behaviour(ttft_s=0.01))
+    bars = PerformanceBars(
+        requests=8, concurrency=1, warmup_requests=3, output_tokens=3, max_ttft_p95_ms=1000
+    )
+
+    async def act() -> PerformanceResult:
+        async with (
+            server.listening() as url,
+            ChatClient(Endpoint(base_url=url, model="m"), timeout_s=5) as client,
+        ):
+            return await measure(
+                client,
+                bars,
+                progress=Silent(),
+                gone=lambda: None,
+                gpus=Boards(server, after),
+            )
+
+    result = asyncio.run(act())
+    assert (result.requests, result.disturbed) == (kept, disturbed)
+    assert result.gpus[0].sm_clock_median_mhz == 900
+    policy = GatePolicy(suite="s", quality=QualityBars(min_score=0.5), performance=bars)
+    [finding] = Speed(performance=result).findings(policy)
+    # Six requests bound no p95, so they decide nothing either; eight of eight say why.
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert ("8 requests do not count" in finding.reason) is (disturbed == 8)

@@ -94,3 +94,12 @@ def test_a_bar_on_a_tag_that_no_case_has_is_refused():
     lost = policy(quality={"min_score": 0.9, "min_tag_score": {"fact": 0.5}})
     with pytest.raises(InvalidInput, match="no case with tag fact .its tags: facts."):
         check_fits(lost, suite())
+
+
+def test_throughput_alone_is_no_bar_that_an_engine_could_pass():
+    load = {"requests": 60, "concurrency": 2, "output_tokens": 8, "min_output_tokens_per_s": 5}
+    with pytest.raises(InvalidInput, match="throughput alone") as caught:
+        check_fits(policy(performance=load), suite())
+    assert caught.value.name == "gate-throughput-alone"
+    check_fits(policy(performance={**load, "max_tpot_p95_ms": 90}), suite())
+    check_fits(policy(performance=load, paired={"against": "prod"}), suite())

@@ -140,3 +140,45 @@ def test_a_floor_is_met_missed_or_open(bar, outcome):
     judgement = stats.at_least(stats.rate([10, 12] * 5, 2.0), bar, "tokens/s")
     assert judgement.outcome is outcome
     assert "tokens/s" in judgement.why
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"),
+    [
+        (60, 60, 0.05 ** (1 / 60), 1.0),  # all of them: the one case with a closed form
+        (0, 60, 0.0, 1 - 0.05 ** (1 / 60)),
+        (50, 100, 0.4136, 0.5864),  # Clopper and Pearson at 90 %, two-sided
+    ],
+)
+def test_a_share_has_exact_bounds(hits, n, low, high):
+    estimate = stats.share_estimate(hits, n)
+    assert estimate.value == hits / n
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=2e-3)
+
+
+def test_exact_and_approximate_bounds_of_a_share_meet():
+    exact, near = stats.share_estimate(4700, 5000), stats.share_estimate(4701, 5001)
+    assert (exact.low, exact.high) == pytest.approx((near.low, near.high), abs=5e-4)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(1, 0), (2, 1), (-1, 5)])
+def test_a_share_of_nothing_is_refused(hits, n):
+    with pytest.raises(ValueError, match="hits"):
+        stats.share_estimate(hits, n)
+
+
+def test_samples_that_belong_together_bound_no_more_than_what_they_belong_to():
+    pooled = [float(n) for n in range(600)]
+    alone = stats.percentile_estimate(pooled, 0.95)
+    tenth = stats.percentile_estimate(pooled, 0.95, independent=60)
+    assert tenth.value == alone.value
+    assert tenth.n == 60
+    assert tenth.low < alone.low
+    assert tenth.high > alone.high
+    assert math.isinf(stats.percentile_estimate(pooled, 0.95, independent=58).high)
+
+
+def test_bounds_of_many_samples_meet_those_of_fewer():
+    exact = stats.percentile_estimate([n / 5000 for n in range(5000)], 0.95)
+    near = stats.percentile_estimate([n / 5001 for n in range(5001)], 0.95)
+    assert (exact.low, exact.high) == pytest.approx((near.low, near.high), abs=1e-3)

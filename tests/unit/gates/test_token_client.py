@@ -106,15 +106,13 @@ def test_a_chat_that_is_refused_for_itself_leaves_the_next_one_its_tokens():
 @pytest.mark.parametrize("way", ["template", "messages"])
 def test_a_chats_tokens_are_had_in_either_way_that_servers_offer(way):
     server = LogprobServer(tokenises=way)
-    ids, missing = with_client(server, lambda client: client.prompt_ids(CASE.messages, len(PROMPT)))
+    ids, missing = with_client(server, lambda client: client.prompt_ids(CASE, len(PROMPT)))
     assert ids == PROMPT
     assert missing == []
 
 
 def test_a_prompt_of_another_length_than_the_usage_says_is_not_used():
-    ids, [missing] = with_client(
-        LogprobServer(), lambda client: client.prompt_ids(CASE.messages, 9)
-    )
+    ids, [missing] = with_client(LogprobServer(), lambda client: client.prompt_ids(CASE, 9))
     assert ids is None
     assert "2 tokens" in missing
     assert "says 9" in missing
@@ -122,7 +120,7 @@ def test_a_prompt_of_another_length_than_the_usage_says_is_not_used():
 
 def test_an_endpoint_that_does_not_tokenise_forces_nothing():
     ids, missing = with_client(
-        LogprobServer(tokenises=None), lambda client: client.prompt_ids(CASE.messages, None)
+        LogprobServer(tokenises=None), lambda client: client.prompt_ids(CASE, None)
     )
     assert (ids, missing) == (None, [NO_TOKENISER])
 

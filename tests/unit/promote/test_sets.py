@@ -25,6 +25,7 @@ from tests.set_world import (
     POLICY,
     PRODUCTS,
     WANTED,
+    WRITES,
     In,
     SetWorld,
     check_sets,
@@ -196,18 +197,15 @@ def test_a_pending_set_never_blocks_rollback_freeze_or_hold(world: SetWorld, act
     check_sets(world)
 
 
-def test_a_rollback_withdraws_the_set_everywhere(world: SetWorld) -> None:
+@pytest.mark.parametrize("write", [5, 7], ids=["of the last preparation", "of the decision"])
+def test_a_rollback_withdraws_the_set_everywhere(world: SetWorld, write: int) -> None:
     """The mover was only slow: it comes back and finds its set withdrawn."""
-    seen = In(10**9, lambda: None)
-    world.move_all(wrap=watched(seen))
-    world.reload()
 
     def undo() -> None:
         roll_back(world.desk(BOB), CHANNELS[1], reason="two is bad as well")
 
-    halfway = In(seen.seen // 2, undo)
     with pytest.raises(Conflict) as refused:
-        world.move_all(wrap=watched(halfway))
+        world.move_all(wrap=watched(In(write, undo, WRITES)))
     assert refused.value.name in {"set-withdrawn", "channel-moved", "set-pending"}
     assert world.live() == [2, 1, 2]
     assert world.was_ever_live(3) == []

@@ -10,7 +10,7 @@ import pytest
 from engine_registry.backends.memory import memory_stores
 from engine_registry.errors import NotFound, Unavailable
 from engine_registry.index import GateNames, Index
-from engine_registry.index_query import EngineQuery
+from engine_registry.index_query import EngineQuery, _conditions
 from engine_registry.manifest import REPORT_ARTIFACT
 from engine_registry.refs import ProductRef
 from engine_registry.registry import Registry, open_registry
@@ -214,3 +214,29 @@ def test_an_index_that_cannot_be_written_is_one_clear_error(registry, tmp_path):
     index = Index(registry, tmp_path / "file" / "index.sqlite", NAMES)
     with pytest.raises(Unavailable, match="index"):
         index.refresh()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        EngineQuery(),
+        EngineQuery(product="tiny/cpu"),
+        EngineQuery(product="tiny/*", precision="int8", kind="llama-cpp"),
+        EngineQuery(outcome="passed", is_released=True),
+        EngineQuery(is_released=False, built_since=SAMPLE_AT),
+        EngineQuery(text="abcdef12"),
+    ],
+    ids=str,
+)
+def test_no_question_looks_up_an_engine_that_it_does_not_show(index, tmp_path, query):
+    index.refresh()
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as connection:
+        where, values = _conditions(query)
+        for asked in ("COUNT(*)", "e.digest"):
+            order = "" if asked == "COUNT(*)" else "ORDER BY e.built_at DESC, e.digest LIMIT 5"
+            sql = f"EXPLAIN QUERY PLAN SELECT {asked} FROM engines e {where} {order}"
+            steps = [row[3] for row in connection.execute(sql, values)]
+            reads = [step for step in steps if step.startswith(("SCAN e", "SEARCH e"))]
+            assert reads
+            assert all("COVERING INDEX" in step for step in reads), steps
+            assert "USE TEMP B-TREE FOR ORDER BY" not in steps

@@ -64,6 +64,7 @@ def command(
 
 
 def _deploy(shell: Shell, one: Chosen, *, node: Path | None, deep: bool, rebind: bool) -> Deployed:
+    from engine_pipeline.cli.wiring_cache import claiming
     from engine_pipeline.deploy.deploy import deploy
 
     return deploy(
@@ -73,6 +74,7 @@ def _deploy(shell: Shell, one: Chosen, *, node: Path | None, deep: bool, rebind:
         backend=shell.backend,
         fit=shell.fit(one.definition, node),
         progress=shell.progress,
+        claim=claiming(shell, one.definition),
         rebind=rebind,
         deep=deep,
     )

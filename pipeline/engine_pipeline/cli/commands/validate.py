@@ -99,8 +99,29 @@ def _examine(shell: Shell, path: Path) -> dict[str, Any]:
         found = getattr(error, "problems", ())
         problems = [p.within(str(path)) for p in found]
         problems = problems or [error.message, f"next: {error.hint}"]
-    warnings = _warnings(shell, path) if what == "policies" and not problems else []
+    warnings: list[str] = []
+    if what == "policies" and not problems:
+        warnings = _warnings(shell, path)
+    elif what == "suite" and not problems:
+        warnings = _suite_warnings(path)
     return {"file": str(path), "what": what, "problems": problems, "warnings": warnings}
+
+
+def _suite_warnings(path: Path) -> list[str]:
+    """Quarantines that are over, and code of checks that is not installed here."""
+    from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.gates.python_check import resolve_checks
+    from engine_pipeline.gates.standing import quarantines_over
+    from engine_pipeline.gates.suite_file import load_suite
+    from engine_registry.errors import EngineCIError
+
+    suite = load_suite(path.parent, path.name)
+    told = quarantines_over(suite, utc_now().date())
+    try:
+        resolve_checks(suite)
+    except EngineCIError as error:
+        told.append(error.message)
+    return told
 
 
 def _warnings(shell: Shell, path: Path) -> list[str]:
@@ -139,6 +160,7 @@ def _load(shell: Shell, path: Path, what: str) -> None:
             for policy in policies.gates.values():
                 check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
                 read_calibrations(path.parent / "golden_prompts" / policy.suite)
+                shell.workloads(policy)
         case "targets":
             validated(path, Targets, reference="targets-invalid")
         case "notifications":

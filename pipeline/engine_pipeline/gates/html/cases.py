@@ -55,7 +55,7 @@ def golden_prompts(report: Report, beside: Beside) -> str:
 
 def _differs(case: CaseResult, beside: Beside) -> bool:
     theirs = case_of(beside, case.id)
-    return theirs is not None and theirs.attempts[0].text != case.attempts[0].text
+    return theirs is not None and theirs.attempts[0].said != case.attempts[0].said
 
 
 def _cards(cases: Sequence[CaseResult], beside: Beside) -> Iterable[str]:
@@ -72,6 +72,9 @@ def _card(case: CaseResult, theirs: CaseResult | None) -> str:
     repeats = f"<span>passed {outcomes.count(Outcome.PASSED)} of {times} times</span>"
     marks = [verdict(case.outcome), *(['<span class="must">must pass</span>'] * case.must)]
     marks += [repeats] if times > 1 else []
+    if not case.counts and case.quarantine is not None:
+        held = f"in quarantine until {case.quarantine.until}: does not count"
+        marks.append(f"<span>{shown(held)}</span>")
     marks += [f'<span class="tag">{shown(tag)}</span>' for tag in case.tags]
     asked = f'<p class="asked" dir="auto">{shown(case.asked)}</p>' if case.asked else ""
     return (
@@ -106,10 +109,10 @@ def _reasons(attempt: Attempt) -> str:
 
 
 def _answers(mine: Attempt, theirs: Attempt | None) -> str:
-    after = cut(mine.text, _SHOWN_CHARS)
+    after = cut(mine.said, _SHOWN_CHARS)
     if theirs is None:
         return f'<div class="answers">{_answer("Candidate", shown(after), mine)}</div>'
-    before = cut(theirs.text, _SHOWN_CHARS)
+    before = cut(theirs.said, _SHOWN_CHARS)
     if before == after:
         both = _answer("Live and candidate answer alike", shown(after), mine)
         return f'<div class="answers">{both}</div>'

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.differences import Live, rows
 from engine_pipeline.gates.html.cases import golden_prompts
+from engine_pipeline.gates.html.lanes import facts_list, lanes
 from engine_pipeline.gates.html.parity import parity
 from engine_pipeline.gates.html.plots import distributions
 from engine_pipeline.gates.html.table import bars
+from engine_pipeline.gates.html.template import template
 from engine_pipeline.gates.html.text import attribute, cut, shown, verdict
+from engine_pipeline.gates.lane_words import gpu_facts
 from engine_pipeline.gates.markdown_paired import paired_facts
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.words import MEANING, VERDICT, next_step
+from engine_pipeline.gates.words import MEANING, VERDICT, advisers, next_step, prefix_facts, where
 
 if TYPE_CHECKING:
     from engine_pipeline.gates.differences import Beside
+    from engine_pipeline.gates.paired_result import ClientOverhead
     from engine_pipeline.gates.report import PerformanceResult, Report
 
 _REASON_CHARS = 600
@@ -35,17 +39,18 @@ def to_html(report: Report, beside: Beside) -> str:
     live = beside.report if isinstance(beside, Live) else None
     page = resources.files("engine_pipeline.gates.html").joinpath("page.html")
     return Template(page.read_text(encoding="utf-8")).substitute(
-        title=attribute(f"{VERDICT[report.outcome]}: {report.gate} on {report.engine.short}"),
+        title=attribute(f"{VERDICT[report.outcome]}: {report.gate} on {_name(report)}"),
         outcome=str(report.outcome),
         verdict=verdict(report.outcome, "big"),
         gate=shown(report.gate),
-        engine=shown(report.engine.short),
+        subject=_subject(report),
         meaning=shown(MEANING[report.outcome]),
         reasons=_reasons(report),
         next=shown(next_step(report)),
         beside=_beside(beside),
         bars=bars(rows(report, beside), has_live=live is not None or report.paired is not None),
         speed=_speed(report, live),
+        template=template(report.template),
         parity=parity(report.parity),
         cases=golden_prompts(report, beside),
         log=_log(report),
@@ -55,6 +60,16 @@ def to_html(report: Report, beside: Beside) -> str:
             for name, text in report.definitions.items()
         ),
     )
+
+
+def _name(report: Report) -> str:
+    return report.subject if report.engine is None else report.engine.short
+
+
+def _subject(report: Report) -> str:
+    if report.engine is None:
+        return shown(report.subject)
+    return f"engine <code>{shown(report.engine.short)}</code>"
 
 
 def _reasons(report: Report) -> str:
@@ -67,9 +82,10 @@ def _reasons(report: Report) -> str:
 def _beside(beside: Beside) -> str:
     if isinstance(beside, Live):
         word = VERDICT[beside.report.outcome]
+        live = shown(beside.report.judged_engine.short)
         return (
             f"<p>Live is {shown(beside.named)}, engine "
-            f"<code>{shown(beside.report.engine.short)}</code>: {word} under the same bars at "
+            f"<code>{live}</code>: {word} under the same bars at "
             f"{beside.report.finished_at:%Y-%m-%d %H:%M} UTC.</p>"
         )
     return f'<p class="nobase"><strong>No baseline</strong>: {shown(beside.reason)}.</p>'
@@ -77,11 +93,16 @@ def _beside(beside: Beside) -> str:
 
 def _speed(report: Report, live: Report | None) -> str:
     result = report.performance
-    if result is None:
+    if result is None and report.lanes:
+        plots = ""
+    elif result is None:
         why = next((f.reason for f in report.findings if f.name == "performance"), "not examined")
         plots = f'<p class="none">Speed was not judged: {shown(why)}.</p>'
     else:
-        plots = f"<p>{_load(result)}</p>{distributions(report, live)}"
+        tokens = result.metrics.get("output_tokens_per_s")
+        boards = facts_list(gpu_facts(result.gpus, result.disturbed, tokens))
+        plots = f"<p>{_load(result)}</p>{boards}{distributions(report, live)}"
+    plots += lanes(report.lanes)
     facts = paired_facts(report.paired) if report.paired else []
     items = "".join(f"<li>{shown(fact)}</li>" for fact in facts)
     return plots + (f"<h3>In turn with live</h3><ul>{items}</ul>" if items else "")
@@ -110,21 +131,18 @@ def _log(report: Report) -> str:
 
 
 def _facts(report: Report, beside: Beside) -> str:
-    device = report.device
     load = "" if report.load.load_s is None else f", in {report.load.load_s:.1f} s"
-    client = report.paired.client if report.paired else None
+    client = _client(report)
     pairs = [
-        ("Engine", str(report.engine)),
+        *where(report),
         ("Live engine", str(beside.report.engine) if isinstance(beside, Live) else "no baseline"),
         ("Live report", str(beside.attached) if isinstance(beside, Live) else "–"),
         ("Suite", f"{report.suite_name}, {report.suite}"),
         ("Bars", str(report.policy_digest)),
-        ("SKU", device.sku),
-        ("Host class", device.host_class),
-        ("Processor", f"{device.cpu_model}, {device.cores} cores"),
-        ("Server and driver", _words(device.runtime)),
         ("Loaded", f"{VERDICT[report.load.outcome]}{load}"),
         ("Client", _words(report.client)),
+        *prefix_facts(report, beside.report if isinstance(beside, Live) else None),
+        *advisers(report),
         (
             "Client’s own time",
             "not measured by this gate"
@@ -137,7 +155,15 @@ def _facts(report: Report, beside: Beside) -> str:
             f"{report.started_at:%Y-%m-%d %H:%M:%S} to {report.finished_at:%H:%M:%S} UTC",
         ),
     ]
-    return "".join(f"<dt>{name}</dt><dd>{shown(text)}</dd>" for name, text in pairs)
+    # Names as sentences begin, values as they are.
+    return "".join(
+        f"<dt>{name[0].upper()}{name[1:]}</dt><dd>{shown(text)}</dd>" for name, text in pairs
+    )
+
+
+def _client(report: Report) -> ClientOverhead | None:
+    parts = (report.paired, report.performance, *report.lanes)
+    return next((part.client for part in parts if part and part.client), None)
 
 
 def _words(values: dict[str, str]) -> str:

@@ -46,6 +46,7 @@ class Behaviour:
         raw: sent as the body instead of any of the above.
         refused_field: a request with this field is answered 400.
         ignores_eos: an answer goes on to `max_tokens` where the request says `ignore_eos`.
+        structured: what is answered to a request with `response_format`; None answers as to others.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Behaviour:
     raw: str | None = None
     refused_field: str | None = None
     ignores_eos: bool = True
+    structured: str | None = None
 
 
 @dataclass(slots=True)
@@ -77,10 +79,26 @@ class Truth:
 
 
 class ChatServer:
-    """The server; `truths` has one entry for each chat request, in order of arrival."""
+    """The server; `truths` has one entry for each chat request, in order of arrival.
 
-    def __init__(self, behaviour: Behaviour | None = None, *, health: int = 200) -> None:
+    Args:
+        behaviour: how answers are given.
+        health: the status of `/health`.
+        models: what `/v1/models` lists.
+        api_key: without it everything is answered 401, and the wrong key is repeated.
+    """
+
+    def __init__(
+        self,
+        behaviour: Behaviour | None = None,
+        *,
+        health: int = 200,
+        models: tuple[str, ...] = ("engine",),
+        api_key: str | None = None,
+    ) -> None:
         self.behaviour = behaviour or Behaviour()
+        self._models = models
+        self._api_key = api_key
         self._health = health
         self.truths: list[Truth] = []
         self.in_flight = 0
@@ -97,11 +115,19 @@ class ChatServer:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             method, path, _ = head.split(" ", 2)
-            if (method, path) == ("POST", "/v1/chat/completions"):
-                fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-                size = next(int(v) for k, v in fields.items() if k.lower() == "content-length")
-                body = json.loads(await reader.readexactly(size))
+            lines = [line.split(": ", 1) for line in head.split("\r\n")[1:] if line]
+            fields = {name.lower(): value for name, value in lines}
+            given = fields.get("authorization", "")
+            if self._api_key is not None and given != f"Bearer {self._api_key}":
+                _head(writer, 401, "application/json")
+                writer.write(json.dumps({"error": {"message": f"wrong key {given}"}}).encode())
+            elif (method, path) == ("POST", "/v1/chat/completions"):
+                body = json.loads(await reader.readexactly(int(fields["content-length"])))
                 await self._chat(body, writer)
+            elif path == "/v1/models":
+                _head(writer, 200, "application/json")
+                listed = [{"id": name, "object": "model"} for name in self._models]
+                writer.write(json.dumps({"object": "list", "data": listed}).encode())
             else:
                 _head(writer, self._health if path == "/health" else 404, "application/json")
                 writer.write(b"{}")
@@ -184,7 +210,10 @@ def _whole(body: dict[str, Any], behaviour: Behaviour, writer: asyncio.StreamWri
 
 def _tokens(body: dict[str, Any], behaviour: Behaviour) -> tuple[list[str], str]:
     asked = body["messages"][-1]["content"]
-    words = behaviour.answers.get(asked, behaviour.answer).split(" ")
+    answer = behaviour.answers.get(asked, behaviour.answer)
+    if behaviour.structured is not None and "response_format" in body:
+        answer = behaviour.structured
+    words = answer.split(" ")
     tokens = [word if at == 0 else f" {word}" for at, word in enumerate(words)]
     limit = body.get("max_tokens", len(tokens))
     if body.get("ignore_eos") and behaviour.ignores_eos:

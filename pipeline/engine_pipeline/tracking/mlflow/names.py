@@ -127,6 +127,17 @@ def build_metrics(record: Record) -> dict[str, float]:
     )
 
 
+def _device(report: Report) -> dict[str, object]:
+    device = report.device
+    if device is None:
+        return {}
+    return {
+        "device.sku": device.sku,
+        "device.cpu_model": device.cpu_model,
+        "device.cores": device.cores,
+    }
+
+
 def gate_params(report: Report) -> dict[str, str]:
     """Under what the engine was judged."""
     return clean(
@@ -135,10 +146,8 @@ def gate_params(report: Report) -> dict[str, str]:
             "suite": report.suite_name,
             "suite_digest": report.suite,
             "policy_digest": report.policy_digest,
-            "device.sku": report.device.sku,
-            "device.host_class": report.device.host_class,
-            "device.cpu_model": report.device.cpu_model,
-            "device.cores": report.device.cores,
+            "device.host_class": report.host,
+            **_device(report),
         }
     )
 
@@ -165,6 +174,12 @@ def gate_metrics(report: Report) -> dict[str, float]:
             f"{name}.low": measured.low,
             f"{name}.high": measured.high,
         }
+    for lane in report.lanes:
+        for step in lane.steps:
+            at = "" if step.in_flight is None else f".at_{step.in_flight}"
+            values |= {
+                f"lane.{lane.name}{at}.{name}": one.value for name, one in step.metrics.items()
+            }
     return finite(values)
 
 

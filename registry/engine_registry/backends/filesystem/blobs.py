@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import secrets
 import stat as modes
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -16,6 +14,7 @@ from engine_registry import layout
 from engine_registry.backends.filesystem import ingest
 from engine_registry.backends.filesystem.durable import (
     READ_ONLY,
+    ReadFile,
     ensure_dir,
     free_bytes,
     reading,
@@ -32,8 +31,7 @@ from engine_registry.store import Depth, Ownership, StoredBlob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from _typeshed import WriteableBuffer
+    from pathlib import Path
 
 # Another file system, a file of somebody else's, too many links, no links at all: copy instead.
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -58,6 +56,22 @@ class FileBlobs:
                     linked = self._link_in(path, source, before)
                 return linked or self._copy_in(path, source, before)
 
+    def adopt(self, path: Path, digest: Digest, size_bytes: int) -> StoredBlob:
+        """Take in a file of the staging directory, whole and with this digest.
+
+        The caller has just hashed its bytes, made them durable, and gives the name away.
+        """
+        self._root.prepare()
+        with writing(self._root.path, "store a blob", size_bytes):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                lock_temporary(fd)
+                _seal(fd)
+                os.fsync(fd)
+                return self._publish(path, digest, size_bytes)
+            finally:
+                os.close(fd)
+
     def add_bytes(self, data: bytes) -> StoredBlob:
         """See `BlobStore.add_bytes`."""
         digest = Digest.of(data)
@@ -77,7 +91,7 @@ class FileBlobs:
         self._root.require()
         with reading(self._root.path, f"open blob {digest}"):
             try:
-                return cast("BinaryIO", _BlobFile(self._path(digest)))
+                return cast("BinaryIO", ReadFile(self._path(digest)))
             except FileNotFoundError:
                 raise _missing(digest) from None
 
@@ -215,22 +229,6 @@ class FileBlobs:
         if self._stamps.vouches(digest, before):
             self._stamps.write(digest, os.fstat(source))
         return True
-
-
-class _BlobFile(io.FileIO):
-    """An open blob; a disk that fails under it is `Unavailable`, as everywhere."""
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        with reading(Path(str(self.name)), "read it"):
-            return super().readinto(buffer) or 0
-
-    def readall(self) -> bytes:
-        with reading(Path(str(self.name)), "read it"):
-            return super().readall() or b""
-
-    def read(self, size: int | None = -1) -> bytes:
-        with reading(Path(str(self.name)), "read it"):
-            return super().read(size) or b""
 
 
 @contextmanager

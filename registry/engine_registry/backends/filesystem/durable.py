@@ -6,15 +6,18 @@ Owns the order fsync file, name it, fsync directory. What is written, and where,
 from __future__ import annotations
 
 import errno
+import io
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from _typeshed import WriteableBuffer
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -128,6 +131,25 @@ def reading(place: Path, what: str) -> Iterator[None]:
                 reference="store-not-readable",
             ) from error
         raise _io_error(place, what, error) from error
+
+
+class ReadFile(io.FileIO):
+    """An open file; a disk that fails under it is `Unavailable`, as everywhere."""
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """As any file's."""
+        with reading(Path(str(self.name)), "read it"):
+            return super().readinto(buffer) or 0
+
+    def readall(self) -> bytes:
+        """As any file's."""
+        with reading(Path(str(self.name)), "read it"):
+            return super().readall() or b""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As any file's."""
+        with reading(Path(str(self.name)), "read it"):
+            return super().read(size) or b""
 
 
 def _io_error(place: Path, what: str, error: OSError) -> Unavailable:

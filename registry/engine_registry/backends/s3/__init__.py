@@ -42,6 +42,7 @@ def stores_in(bucket: Bucket, clock: Callable[[], datetime]) -> Stores:
         inventory=S3Inventory(root),
         trash=S3Trash(root),
         hashes_on_the_way=True,
+        is_far=True,
     )
 
 

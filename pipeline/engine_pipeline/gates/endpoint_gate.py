@@ -1,0 +1,152 @@
+"""A gate on an endpoint that somebody else runs: asked and measured as it is, never attached.
+
+Nothing proves which engine such an endpoint serves, so its report is evidence for no release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from engine_pipeline.gates.dialect_probe import find_manners
+from engine_pipeline.gates.examine import Advice, ask_endpoint
+from engine_pipeline.gates.judge import tag_scores
+from engine_pipeline.gates.outcome import Outcome, combine
+from engine_pipeline.gates.policy import check_fits
+from engine_pipeline.gates.prefix import measure_prefixes
+from engine_pipeline.gates.python_check import resolve_checks
+from engine_pipeline.gates.reply import DEFINITIONS
+from engine_pipeline.gates.report import Finding, LoadResult, Report
+from engine_pipeline.gates.scratch import scratch
+from engine_pipeline.gates.served_by import SAMPLING, ServedBy, sampling_finding
+from engine_pipeline.gates.speed_gate import with_overhead
+from engine_pipeline.gates.versions import client_versions
+from engine_pipeline.redact import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from engine_pipeline.gates.client import Endpoint
+    from engine_pipeline.gates.dialect_probe import Manners
+    from engine_pipeline.gates.policy import GatePolicy
+    from engine_pipeline.gates.suite import Suite
+    from engine_pipeline.progress import Progress
+    from engine_pipeline.workload.model import Workload
+
+_ALONE = "an endpoint is judged alone: nothing says which engine it serves"
+
+
+def judge_endpoint(
+    *,
+    endpoint: Endpoint,
+    gate: str,
+    policy: GatePolicy,
+    suite: Suite,
+    progress: Progress,
+    clock: Callable[[], datetime],
+    workdir: Path,
+    workloads: Mapping[str, Workload] = MappingProxyType({}),
+    judge: Endpoint | None = None,
+) -> Report:
+    """The report on a running endpoint, under the bars of a gate.
+
+    Args:
+        endpoint: where it is; its key is in no part of the report.
+        gate: what the report calls the gate.
+        policy: the bars; parity and the comparison with live are skipped, and said to be.
+        suite: the suite that the policy names.
+        progress: told of each phase.
+        clock: aware UTC time.
+        workdir: for the log of the client's self-test.
+        workloads: of the lanes whose workload is in a file, by lane.
+        judge: where the policy's judge is.
+
+    Raises:
+        InvalidInput: the policy does not fit the suite, or the endpoint is not of this API.
+        Unavailable: it does not answer.
+    """
+    check_fits(policy, suite)
+    code = resolve_checks(suite)
+    started_at = clock()
+    progress.phase("endpoint", redact(endpoint.base_url))
+    manners = asyncio.run(find_manners(endpoint, suite.sampling, timeout_s=policy.timeout_s))
+    spoken = replace(endpoint, dialect=manners.dialect)
+    advice = Advice(today=started_at.date(), judge=judge, code=code)
+    asked = asyncio.run(
+        ask_endpoint(spoken, policy, suite, advice, workloads, progress=progress, gone=lambda: None)
+    )
+    with scratch(workdir) as directory:
+        speed = with_overhead(asked.speed, progress, directory)
+    served = _served(endpoint, manners)
+    load = LoadResult(outcome=Outcome.PASSED, reason="it answers; somebody else runs it")
+    findings = (
+        Finding(name="load", outcome=load.outcome, reason=load.reason),
+        *_of_sampling(served, suite),
+        *asked.findings(policy),
+        *speed.findings(policy),
+        *_not_compared(policy),
+    )
+    report = Report(
+        engine=None,
+        endpoint=served,
+        gate=gate,
+        suite_name=suite.name,
+        suite=suite.digest,
+        policy=policy,
+        policy_digest=policy.digest,
+        device=None,
+        started_at=started_at,
+        finished_at=clock(),
+        outcome=combine(finding.outcome for finding in findings),
+        load=load,
+        findings=findings,
+        cases=asked.cases,
+        tags=tag_scores(asked.cases, policy.quality),
+        performance=speed.performance,
+        lanes=speed.lanes,
+        template=asked.template,
+        prefixes=measure_prefixes(suite.prefixes, suite.cases),
+        judge=asked.judge,
+        check_code=tuple(code.values()),
+        definitions=DEFINITIONS,
+        client=client_versions(),
+    )
+    return _without(endpoint.api_key, report)
+
+
+def _served(endpoint: Endpoint, manners: Manners) -> ServedBy:
+    return ServedBy(
+        url=redact(endpoint.base_url),
+        model=endpoint.model,
+        named_itself=manners.named_itself,
+        dropped=tuple(sorted(manners.dialect.dropped)),
+        renamed=dict(manners.dialect.renamed),
+        tells_usage=manners.tells_usage,
+    )
+
+
+def _of_sampling(served: ServedBy, suite: Suite) -> tuple[Finding, ...]:
+    found = sampling_finding(served, suite)
+    return () if found is None else (Finding(name=SAMPLING, outcome=found[0], reason=found[1]),)
+
+
+def _not_compared(policy: GatePolicy) -> tuple[Finding, ...]:
+    asked = (("parity", policy.parity), ("against live", policy.paired))
+    return tuple(
+        Finding(name=name, outcome=Outcome.SKIPPED, reason=_ALONE)
+        for name, bars in asked
+        if bars is not None
+    )
+
+
+def _without(key: str | None, report: Report) -> Report:
+    """The report without the key, wherever the endpoint may have repeated it."""
+    if key is None:
+        return report
+    whole = report.model_dump_json(by_alias=True)
+    return Report.model_validate_json(whole.replace(json.dumps(key)[1:-1], "***"))

@@ -1,0 +1,128 @@
+"""Reads and writes files of workloads, and reads logs line by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING
+
+from engine_pipeline.workload.model import Workload
+from engine_pipeline.yaml_file import validated
+from engine_registry.errors import InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from engine_registry.digest import Digest
+
+# A line holds a whole chat where a log keeps those.
+_MAX_LINE_BYTES = 16 << 20
+_HEAD = """\
+# A load on an engine: docs/speed.md. A gate's lane names this file with its digest, which
+# `enginectl workload show` says.
+"""
+
+
+def load_workload(path: Path) -> Workload:
+    """The workload in a file.
+
+    Raises:
+        NotFound: no such file.
+        InvalidInput: with every problem, its line and its key.
+    """
+    return validated(path, Workload, reference="workload-invalid")
+
+
+def pinned_workload(folder: Path, file: str, digest: Digest) -> Workload:
+    """The workload that a policy pins.
+
+    Args:
+        folder: of the policy's file.
+        file: below it.
+        digest: what it must be.
+
+    Raises:
+        NotFound: no such file.
+        InvalidInput: it is another workload, or none.
+    """
+    found = load_workload(folder / file)
+    if found.digest != digest:
+        raise InvalidInput(
+            f"{file} is workload {found.digest.short}, channels.yaml pins {digest.short}",
+            hint=f"if the change is meant, pin {found.digest} in channels.yaml; reports made "
+            "under the other workload then count no more",
+            reference="workload-not-the-pinned-one",
+        )
+    return found
+
+
+def write_workload(path: Path, workload: Workload) -> None:
+    """Write the file, whole or not at all.
+
+    Raises:
+        InvalidInput: there is something already.
+        Unavailable: it cannot be written.
+    """
+    if path.exists():
+        raise InvalidInput(
+            f"{path} exists already, and gates may pin it",
+            hint="remove it first, or name another file with --out",
+            reference="workload-exists",
+        )
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(workload_text(workload), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path}: cannot be written: {error.strerror or error}",
+            hint="check the permissions of its folder, then run the command again",
+            reference="workload-not-written",
+        ) from error
+
+
+def workload_text(workload: Workload) -> str:
+    """The file: a field a line, its value as JSON, which YAML reads alike."""
+    plain = workload.model_dump(mode="json", exclude_none=True)
+    order = ["schema_version", *(name for name in plain if name != "schema_version")]
+    lines = [
+        f"{name}: {json.dumps(plain[name], ensure_ascii=False)}" for name in order if name in plain
+    ]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def read_log(path: Path) -> Iterator[bytes]:
+    """The lines of a log, also of one that is compressed (`.gz`).
+
+    A line that is too long to be one request comes cut, so that it is no JSON.
+
+    Raises:
+        NotFound: no such file.
+        InvalidInput: it cannot be read.
+    """
+    if not path.is_file():
+        raise NotFound(
+            f"{path}: no such log",
+            hint="name a file with one JSON object a line, also compressed (.gz)",
+            reference="workload-log-missing",
+        )
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as log:
+            yield from _lines(log.readline)
+    except (OSError, EOFError) as error:
+        raise InvalidInput(
+            f"{path}: cannot be read: {error}",
+            hint="check its permissions, and whether it is whole",
+            reference="workload-log-unreadable",
+        ) from error
+
+
+def _lines(readline: Callable[[int], bytes]) -> Iterator[bytes]:
+    rest_of_long = False
+    while line := readline(_MAX_LINE_BYTES):
+        ended = line.endswith(b"\n")
+        if not rest_of_long:
+            yield line
+        rest_of_long = not ended

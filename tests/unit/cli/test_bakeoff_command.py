@@ -1,0 +1,117 @@
+"""`enginectl bakeoff` from the outside: forms, exit codes, refusals before anything is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.servers.endpoint import endpoint
+
+KEY = "sk-proj-Zx81QwErTyUiOpAsDfGh"
+FILE = """\
+schema_version: 1
+name: demo
+contestants:
+  - name: near
+    endpoint: {{url: "{near}", model: engine, api_key_env: NEAR_KEY}}
+    model_revision: r1
+    chat_template: t1
+    price: {{per_million_output_tokens: 1.0}}
+  - name: far
+    endpoint: {{url: "{far}", model: engine}}
+    model_revision: r1
+    chat_template: t1
+    price: {{per_million_output_tokens: 2.0}}
+  - name: ours
+    engine: tiny/cpu-x86-64-v3:7
+    price: {{per_hour: 1.0}}
+suites: [core]
+load: {{requests: 4, concurrency: [2], output_tokens: 4, prompt_words: 8}}
+limits: {{min_score: {bar}}}
+optimise: [cost, quality]
+"""
+YES = {"Say yes.": "yes, of course"}
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    monkeypatch.setenv("NEAR_KEY", KEY)
+    with (
+        endpoint(answers=YES, api_key=KEY) as (near, _),
+        endpoint(answers=YES) as (far, _),
+    ):
+        yield {"near": near, "far": far}
+
+
+def written(project, servers, *, bar: float = 0.5) -> str:
+    (project.root / "demo.yaml").write_text(FILE.format(**servers, bar=bar))
+    return "demo.yaml"
+
+
+def test_the_answer_is_a_table_of_100_columns_and_every_form_is_written(project, servers):
+    forms = [f"out.{suffix}" for suffix in ("html", "md", "json")]
+    reports = [word for name in forms for word in ("--report", name)]
+    done = project.run("bakeoff", written(project, servers), *reports)
+    assert done.code == 0, done.err
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "Take near (with 2 in flight)" in done.out
+    assert "ours: not measured: " in done.out
+    whole = done.out + done.err + "".join(Path(name).read_text() for name in forms)
+    assert KEY[:12] not in whole
+    assert json.loads(Path("out.json").read_text())["winner"] == "near"
+
+
+def test_json_is_one_document_with_the_choice_and_what_would_flip_it(project, servers):
+    done = project.run("bakeoff", written(project, servers), as_json=True)
+    assert (done.json["winner"], done.json["outcome"]) == ("near", "passed")
+    assert done.json["flips"][0]["lever"] == "price"
+    assert KEY[:12] not in done.out
+
+
+def test_a_limit_that_everybody_judged_misses_is_no_recommendation(project, servers):
+    servers_wrong = dict(servers)
+    with endpoint(answers={"Say yes.": "no"}) as (wrong, _):
+        servers_wrong |= {"near": wrong, "far": wrong}
+        path = written(project, servers_wrong)
+        text = Path(path).read_text()
+        cut = text[: text.index("  - name: ours")] + text[text.index("suites:") :]
+        Path(path).write_text(cut)
+        assert project.run("bakeoff", path).code == 3
+
+
+def test_evidence_that_tells_nothing_is_neither_yes_nor_no(project):
+    nowhere = {"near": "http://127.0.0.1:1", "far": "http://127.0.0.1:1/x"}
+    done = project.run("bakeoff", written(project, nowhere))
+    assert done.code == 4
+    assert "NEAR_KEY, which is not set" in done.out
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_anything_is_asked(project, servers):
+    path = written(project, servers)
+    assert project.run("bakeoff", path, "--report", "out.txt").code == 2
+    done = project.run("bakeoff", path, "--report", "nowhere/out.html")
+    assert done.code == 2
+    assert "report-file-invalid" in done.err
+
+
+def test_the_schema_needs_no_file_and_no_file_is_a_usage_error(project):
+    done = project.run("bakeoff", "--schema", as_json=True)
+    assert done.json["schema"]["title"] == "engine-ci bake-off"
+    assert project.run("bakeoff").code == 2
+
+
+def test_a_bad_file_is_refused_with_line_and_key_path(project, servers):
+    path = written(project, servers)
+    Path(path).write_text(Path(path).read_text().replace("requests: 4", "requests: four"))
+    done = project.run("bakeoff", path)
+    assert done.code == 2
+    assert "bakeoff-invalid" in done.err
+    assert "load.requests" in done.err
+
+
+def test_an_unknown_suite_is_refused_before_anything_is_asked(project, servers):
+    path = written(project, servers)
+    Path(path).write_text(Path(path).read_text().replace("[core]", "[other]"))
+    assert project.run("bakeoff", path).code == 8
