@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -53,20 +55,28 @@ def host(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def get(host: str, path: str) -> bytes:
-    headers = {"Accept": f"{INDEX}, {MANIFEST}"}
-    url = urllib.request.Request(f"http://{host}/v2/team/engines/{path}", headers=headers)
-    with urllib.request.urlopen(url) as answer:
-        data: bytes = answer.read()
-        return data
+    return fetch(f"http://{host}/v2/team/engines/{path}")[0]
+
+
+def fetch(url: str) -> tuple[bytes, str | None]:
+    """What lies there, and the address of the next page."""
+    request = urllib.request.Request(url, headers={"Accept": f"{INDEX}, {MANIFEST}"})
+    with urllib.request.urlopen(request) as answer:
+        target = re.match(r"<([^>]+)>", answer.headers.get("Link", ""))
+        return answer.read(), target and urllib.parse.urljoin(url, target[1])
 
 
 def referrers(host: str, engine: Digest) -> list[dict[str, Any]]:
     """What is attached, by the API or else by the tag that stands in for it."""
+    listed: list[dict[str, Any]] = []
+    page: str | None = f"http://{host}/v2/team/engines/referrers/{engine}"
     try:
-        index = json.loads(get(host, f"referrers/{engine}"))
+        while page is not None:
+            data, page = fetch(page)
+            listed += json.loads(data)["manifests"]
     except urllib.error.HTTPError:
         index = json.loads(get(host, f"manifests/{str(engine).replace(':', '-')}"))
-    listed: list[dict[str, Any]] = index["manifests"]
+        return list(index["manifests"])
     return listed
 
 
