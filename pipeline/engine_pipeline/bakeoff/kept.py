@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_pipeline.bakeoff.measured import Measured
+from engine_pipeline.whole_file import replace_whole
 from engine_registry.documents import seal, unseal
 from engine_registry.errors import Conflict, IntegrityError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from engine_registry.digest import Digest
 
@@ -87,20 +87,9 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         Unavailable: it cannot be written.
     """
-    part: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        part = Path(name)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files that only the owner may read.
-        part.chmod(0o644)
-        part.replace(path)
+        replace_whole(path, data)
     except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror or error}",
             hint="free space or choose another place, then run again: what was measured is kept",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.gates.differences import Beside
@@ -120,20 +118,12 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         Unavailable: it cannot be written; the report is in the registry all the same.
     """
+    from engine_pipeline.whole_file import replace_whole
     from engine_registry.errors import Unavailable
 
-    part: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        part = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
-            out.write(text)
-        # mkstemp makes files that only the owner may read; a report is for everybody.
-        part.chmod(0o644)
-        part.replace(path)
+        replace_whole(path, text.encode())
     except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror}; the report is in the registry",
             hint="write it again without judging: `enginectl show ENGINE --report --format FORM`",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from engine_pipeline.gates.calibration import Calibration, GateCalibration, file_name
+from engine_pipeline.whole_file import replace_whole
 from engine_registry.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FOLDER = "calibration"
 
@@ -54,7 +56,7 @@ def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) ->
     text = json.dumps(whole.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     try:
         path.parent.mkdir(exist_ok=True)
-        _replace(path, text.encode())
+        replace_whole(path, text.encode())
     except OSError as error:
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror}",
@@ -62,19 +64,3 @@ def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) ->
             reference="calibration-unwritable",
         ) from error
     return path
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        # mkstemp makes files that only the owner may read; this one is for everybody.
-        part.chmod(0o644)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

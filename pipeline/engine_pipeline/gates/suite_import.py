@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from engine_pipeline.gates.suite_jsonl import BadLine, IdealAs, read_line
 from engine_pipeline.gates.yaml_text import yaml_text
 from engine_pipeline.redact import looks_secret
+from engine_pipeline.whole_file import replace_whole
 from engine_registry.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -226,13 +227,10 @@ def write_files(suite_dir: Path, files: dict[str, str]) -> tuple[Path, ...]:
         for name, text in files.items():
             path = suite_dir / name
             written.append(path)
-            partial = path.with_name(f".{name}.partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+            replace_whole(path, text.encode())
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
-            path.with_name(f".{path.name}.partial").unlink(missing_ok=True)
         raise Unavailable(
             f"{suite_dir}: cannot be written: {error.strerror}",
             hint="check the permissions of the folder, then import again",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.suite import TemplateGoldens
 from engine_pipeline.gates.yaml_text import yaml_text
+from engine_pipeline.whole_file import replace_whole
 from engine_pipeline.yaml_file import validated
 from engine_registry.errors import Unavailable
 
@@ -33,10 +34,8 @@ def write_template(suite_dir: Path, text: str) -> None:
         Unavailable: the file cannot be written.
     """
     path = suite_dir / TEMPLATE_FILE
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        replace_whole(path, text.encode())
     except OSError as error:
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror or error}",

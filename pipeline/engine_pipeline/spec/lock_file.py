@@ -8,15 +8,17 @@ canonical form, so layout never matters.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from engine_pipeline.spec.lock import BuildLock
+from engine_pipeline.whole_file import replace_whole
 from engine_registry.errors import InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SUFFIX = ".lock.json"
 # A lock of a thousand files is some 300 kB.
@@ -68,7 +70,7 @@ def write_lock(lock: BuildLock, path: Path) -> bool:
         if path.read_bytes() == text:
             return False
     try:
-        _replace(path, text)
+        replace_whole(path, text)
     except OSError as error:
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror}",
@@ -76,27 +78,6 @@ def write_lock(lock: BuildLock, path: Path) -> bool:
             reference="lock-unwritable",
         ) from error
     return True
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        # mkstemp makes files that only the owner may read; a lock is for everybody.
-        part.chmod(0o644)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _invalid(path: Path, what: str) -> InvalidInput:

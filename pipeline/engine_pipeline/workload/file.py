@@ -6,6 +6,7 @@ import gzip
 import json
 from typing import TYPE_CHECKING
 
+from engine_pipeline.whole_file import replace_whole
 from engine_pipeline.workload.model import Workload
 from engine_pipeline.yaml_file import validated
 from engine_registry.errors import InvalidInput, NotFound, Unavailable
@@ -70,11 +71,9 @@ def write_workload(path: Path, workload: Workload) -> None:
             hint="remove it first, or name another file with --out",
             reference="workload-exists",
         )
-    partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(workload_text(workload), encoding="utf-8")
-        partial.replace(path)
+        replace_whole(path, workload_text(workload).encode())
     except OSError as error:
         raise Unavailable(
             f"{path}: cannot be written: {error.strerror or error}",
