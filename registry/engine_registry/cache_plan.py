@@ -20,10 +20,11 @@ from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.record import Text
 from engine_registry.refs import Slug
+from engine_registry.retention import say_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from engine_registry.events import ChannelState
 
@@ -145,7 +146,7 @@ def decide(
         if one.entry.engine in kept:
             continue
         with_it = blobs | _sizes(one)
-        ago = f"used {_span(now - one.used_at)} ago"
+        ago = f"used {say_span(now - one.used_at)} ago"
         if not evicted and sum(with_it.values()) <= limit_bytes:
             blobs = with_it
             kept[one.entry.engine] = Decided(held=one, reasons=(f"{ago}, within the limit",))
@@ -206,11 +207,3 @@ def _freed(evicted: list[Decided], kept: dict[Digest, int]) -> Iterable[Decided]
 
 def _sizes(one: Held) -> dict[Digest, int]:
     return {blob.digest: blob.size_bytes for blob in one.entry.blobs}
-
-
-def _span(value: timedelta) -> str:
-    seconds = max(int(value.total_seconds()), 0)
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

@@ -175,7 +175,7 @@ def _for_release(
         reasons.append(f"among the newest {rules.newest_releases} of {facts.product}")
     age = now - release.created_at
     if age < rules.released_for:
-        reasons.append(f"released {_span(age)} ago, kept for {_span(rules.released_for)}")
+        reasons.append(f"released {say_span(age)} ago, kept for {say_span(rules.released_for)}")
     return reasons
 
 
@@ -214,12 +214,14 @@ def _for_engine(
 ) -> list[str]:
     reasons = []
     if engine.written_ago is not None and engine.written_ago < grace:
-        reasons.append(f"written to {_span(engine.written_ago)} ago, spared for {_span(grace)}")
+        reasons.append(
+            f"written to {say_span(engine.written_ago)} ago, spared for {say_span(grace)}"
+        )
     if engine.touched_ago is not None and engine.touched_ago < grace:
-        reasons.append(f"used {_span(engine.touched_ago)} ago, spared for {_span(grace)}")
+        reasons.append(f"used {say_span(engine.touched_ago)} ago, spared for {say_span(grace)}")
     age = now - engine.built_at
     if rules is not None and age < rules.unreleased_for:
-        reasons.append(f"built {_span(age)} ago, kept for {_span(rules.unreleased_for)}")
+        reasons.append(f"built {say_span(age)} ago, kept for {say_span(rules.unreleased_for)}")
     return reasons
 
 
@@ -227,7 +229,8 @@ def _no_rules(product: ProductRef) -> str:
     return f"no retention is set for {product}"
 
 
-def _span(value: timedelta) -> str:
+def say_span(value: timedelta) -> str:
+    """A length of time in its largest whole unit; what lies ahead counts as no time at all."""
     seconds = max(int(value.total_seconds()), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:

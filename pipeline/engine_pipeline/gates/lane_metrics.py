@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 from engine_pipeline.gates import stats
 from engine_pipeline.gates.lane_result import LaneSample, LaneStep, ServerSaid
 from engine_pipeline.gates.measured import Measured
-from engine_pipeline.gates.reply import ErrorKind
-from engine_pipeline.gates.speed import percentiles, steady_window, tokens_by_slot
+from engine_pipeline.gates.speed import (
+    cached_share,
+    mean_of_known,
+    percentiles,
+    steady_window,
+    tokens_by_slot,
+    unreached,
+)
 from engine_pipeline.nvml.use import overlaps
 
 if TYPE_CHECKING:
@@ -99,15 +105,15 @@ def summarise_step(
         requests=len(sent),
         most_in_flight=most_in_flight,
         failed=dict(sorted(Counter(verdict for verdict in verdicts if verdict).items())),
-        unreached=sum(one.reply is not None and _unreached(one.reply) for one in sent),
+        unreached=sum(one.reply is not None and unreached(one.reply) for one in sent),
         metrics=metrics,
         late_share=round(late / len(sent), 4) if is_open else None,
         lag_p99_ms=round(stats.percentile(lags, 0.99), 3) if is_open else None,
         offered_per_s=round(len(sent) / (end - start), 3) if is_open and end > start else None,
         window_s=round(max(end - start, 0.0), 3),
-        prompt_tokens_mean=_mean([reply.prompt_tokens for reply in replies]),
-        output_tokens_mean=_mean([reply.completion_tokens for reply in replies]),
-        cached_share=_cached_share(replies),
+        prompt_tokens_mean=mean_of_known([reply.prompt_tokens for reply in replies]),
+        output_tokens_mean=mean_of_known([reply.completion_tokens for reply in replies]),
+        cached_share=cached_share(replies),
         server=server,
         samples=samples,
     )
@@ -189,22 +195,6 @@ def _flows(
         tokens = tokens_by_slot(replies, start, end)
         found["output_tokens_per_s"] = Measured.of(stats.rate(tokens, slot_s), "tokens/s")
     return found
-
-
-def _unreached(reply: Reply) -> bool:
-    error = reply.error
-    return error is not None and not error.engine_fault and error.kind is not ErrorKind.TIMEOUT
-
-
-def _mean(values: Sequence[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 1) if known else None
-
-
-def _cached_share(replies: Sequence[Reply]) -> float | None:
-    known = [reply for reply in replies if reply.cached_tokens is not None and reply.prompt_tokens]
-    total = sum(reply.prompt_tokens or 0 for reply in known)
-    return round(sum(reply.cached_tokens or 0 for reply in known) / total, 4) if total else None
 
 
 def _sample(one: Sent, verdict: str | None, began: float) -> LaneSample:

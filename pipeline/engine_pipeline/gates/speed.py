@@ -53,10 +53,10 @@ def summarise(replies: Sequence[Reply], load: Load, *, ignores_eos: bool) -> Per
         output_tokens=load.output_tokens,
         ignores_eos=ignores_eos,
         failed=dict(sorted(Counter(verdict for verdict in verdicts if verdict).items())),
-        unreached=sum(_unreached(reply) for reply in replies),
+        unreached=sum(unreached(reply) for reply in replies),
         metrics=metrics,
-        prompt_tokens_mean=_mean([reply.prompt_tokens for reply in good]),
-        cached_share=_cached_share(good),
+        prompt_tokens_mean=mean_of_known([reply.prompt_tokens for reply in good]),
+        cached_share=cached_share(good),
         tokens_per_event=_tokens_per_event(good),
         window_s=round(max(end - start, 0.0), 3),
         samples=tuple(
@@ -125,18 +125,20 @@ def percentiles(
     return found
 
 
-def _unreached(reply: Reply) -> bool:
+def unreached(reply: Reply) -> bool:
     """Whether the request says nothing of the engine; one that timed out does."""
     error = reply.error
     return error is not None and not error.engine_fault and error.kind is not ErrorKind.TIMEOUT
 
 
-def _mean(values: Sequence[int | None]) -> float | None:
+def mean_of_known(values: Sequence[int | None]) -> float | None:
+    """The mean of those that a server told; None if it told none."""
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 1) if known else None
 
 
-def _cached_share(replies: Sequence[Reply]) -> float | None:
+def cached_share(replies: Sequence[Reply]) -> float | None:
+    """The share of prompt tokens that came from a cache, where the server tells."""
     known = [
         (reply.cached_tokens, reply.prompt_tokens)
         for reply in replies
