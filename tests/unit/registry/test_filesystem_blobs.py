@@ -3,6 +3,7 @@
 import fcntl
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,38 @@ def test_a_given_file_that_is_written_to_while_it_is_hashed_is_refused(
         on_disk.stores.blobs.add_file(source, Ownership.GIVEN)
     os.close(still_open)
     assert list(on_disk.stores.inventory.files()) == before
+
+
+def test_a_file_given_twice_at_once_is_not_taken_for_one_that_is_written_to(
+    on_disk: Registry, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second dates the file, by what it saw before the first did, while the first hashes it."""
+    both_looked = threading.Barrier(2)
+    first_hashes, second_dated = threading.Event(), threading.Event()
+    turn = threading.Lock()
+    date, hashing = os.utime, ingest.hash_and_sync
+
+    def dates(*args: object, **kwargs: object) -> None:
+        both_looked.wait(10)
+        if not turn.acquire(blocking=False):
+            assert first_hashes.wait(10)
+        date(*args, **kwargs)  # type: ignore[arg-type]
+
+    def hashes(fd: int, size_bytes: int) -> Digest:
+        digest = hashing(fd, size_bytes)
+        if first_hashes.is_set():
+            second_dated.set()
+        first_hashes.set()
+        assert second_dated.wait(10)
+        return digest
+
+    monkeypatch.setattr(os, "utime", dates)
+    monkeypatch.setattr(ingest, "hash_and_sync", hashes)
+    with ThreadPoolExecutor(2) as pool:
+        added = [
+            pool.submit(on_disk.stores.blobs.add_file, source, Ownership.GIVEN) for _ in range(2)
+        ]
+        assert len({blob.result() for blob in added}) == 1
 
 
 def test_a_blob_that_was_just_stored_is_checked_without_hashing(

@@ -26,11 +26,15 @@ SETTLED_AFTER_NS = 10_000_000_000
 
 
 def settle(fd: int) -> None:
-    """Make the file's modification time old enough that any later write changes it."""
+    """Make the file's modification time old enough that any later write changes it.
+
+    Several writers may be given one file: they set one time, told by the file and not by the clock
+    of each, so that none takes another's for a write.
+    """
     stat = os.fstat(fd)
-    newest = time.time_ns() - SETTLED_AFTER_NS
-    if stat.st_mtime_ns > newest:
-        os.utime(fd, ns=(stat.st_atime_ns, newest))
+    now = time.time_ns()
+    if stat.st_mtime_ns > now - SETTLED_AFTER_NS:
+        os.utime(fd, ns=(stat.st_atime_ns, min(stat.st_mtime_ns, now) - SETTLED_AFTER_NS))
 
 
 class Stamps:
