@@ -193,6 +193,7 @@ def main() -> None:
             whole = {"rounds": options.most, "max_rounds": options.most, "max_foreign_cpu": 1.0}
             record(scratch, one, bars.model_copy(update=whole), Path(options.record))
             return
+        reasons = []
         print("\n| planted | gates | passed | failed | inconclusive | rounds | seconds |")
         print("|---|---|---|---|---|---|---|")
         for planted in PLANTED:
@@ -209,6 +210,8 @@ def main() -> None:
             rounds = sum(len(found.rounds) for found in results) / len(results)
             cells = [planted, len(results), *counts, f"{rounds:.1f}", f"{took:.0f}"]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
+            reasons += [f"{planted}: {found.outcome}: {found.reason}" for found in results]
+        print("\n" + "\n".join(reasons))
 
 
 if __name__ == "__main__":

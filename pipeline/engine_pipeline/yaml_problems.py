@@ -10,19 +10,18 @@ import difflib
 import inspect
 import json
 import re
-import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from engine_pipeline.yaml_models import fields_of, model_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-Key = str | int
+    from engine_pipeline.yaml_models import Key
 
 DEFAULT_HINT = "correct the file, then run `enginectl validate` on it for the full list"
 _SHOWN_LENGTH = 60
@@ -181,7 +180,7 @@ def _describe(
 ) -> tuple[str, str]:
     """What is wrong, and a hint if there is a better one than the default."""
     kind, context = detail["type"], detail.get("ctx", {})
-    owner = _model_at(model, path[:-1], value)
+    owner = model_at(model, path[:-1], value)
     name = str(path[-1]) if path else ""
     docs = attribute_docs(owner) if owner else {}
     wanted = f"; want: {docs[name]}" if name in docs else ""
@@ -215,7 +214,7 @@ def _describe(
 
 
 def _unknown_key(name: str, owner: type[BaseModel] | None) -> tuple[str, str]:
-    known = sorted(_fields(owner)) if owner else []
+    known = sorted(fields_of(owner)) if owner else []
     close = nearest(name, known)
     meant = f"; did you mean {close}?" if close else ""
     listed = f" (known keys: {', '.join(known)})" if known else ""
@@ -238,61 +237,6 @@ def _joined(texts: list[str]) -> str:
         wants = [text.rpartition(", want ")[2] for text in unique]
         return f"{heads.pop()}, want {', '.join(wants[:-1])} or {wants[-1]}"
     return "; or ".join(unique)
-
-
-def _model_at(model: type[BaseModel], path: tuple[Key, ...], value: Any) -> type[BaseModel] | None:
-    """The model that the mapping at `path` is read as, as far as annotations tell."""
-    current: Any = model
-    for part in path:
-        current = _step(current, part, value)
-        value = _child(value, part)
-    return _as_model(current, value)
-
-
-def _child(value: Any, part: Key) -> Any:
-    try:
-        return value[part]
-    except (KeyError, IndexError, TypeError):
-        return None
-
-
-def _step(annotation: Any, part: Key, parent: Any) -> Any:
-    owner = _as_model(annotation, parent)
-    if owner is not None:
-        return _fields(owner).get(str(part))
-    for member in _members(annotation):
-        origin, arguments = get_origin(member), get_args(member)
-        if origin is dict and len(arguments) == 2:
-            return arguments[1]
-        if origin in {tuple, list, set, frozenset} and arguments:
-            return arguments[0]
-    return None
-
-
-def _as_model(annotation: Any, value: Any) -> type[BaseModel] | None:
-    """The model among an annotation's members; of several, the one whose tag `value` carries."""
-    models = [m for m in _members(annotation) if inspect.isclass(m) and issubclass(m, BaseModel)]
-    if len(models) > 1 and isinstance(value, dict):
-        for model in models:
-            for key, field_type in _fields(model).items():
-                tag = value.get(key)
-                if get_origin(field_type) is Literal and tag in get_args(field_type):
-                    return model
-        return None
-    return models[0] if len(models) == 1 else None
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    """Key in a file → type."""
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-
-
-def _members(annotation: Any) -> list[Any]:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) in {Union, types.UnionType}:
-        return [inner for member in get_args(annotation) for inner in _members(member)]
-    return [annotation]
 
 
 def _shown(found: Any) -> str:

@@ -12,33 +12,30 @@ Nothing here keeps state: run it again after any crash and it goes on where it w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from engine_pipeline.backends.port import Backend
 from engine_pipeline.build import preflight
-from engine_pipeline.build.host import bound_to, host_inputs, platform_of
+from engine_pipeline.build.draft import engine_draft
+from engine_pipeline.build.host import bound_to, host_inputs
 from engine_pipeline.build.inspect import inspect_build
-from engine_pipeline.build.kept import kept_files
 from engine_pipeline.build.machine import free_disk_bytes
 from engine_pipeline.build.plan import BuildPlan
-from engine_pipeline.build.provenance import build_statement, model_config, model_descriptor
+from engine_pipeline.build.workshop import Workshop
 from engine_pipeline.runners.port import StepFailed, StepPaths
 from engine_pipeline.spec.lock import build_key
 from engine_pipeline.trust.policy import Role
-from engine_pipeline.trust.signatures import is_signed_with, sealed
-from engine_registry.attestation import provenance_statement
-from engine_registry.engines import BuildFacts, EngineDraft, EngineFile
-from engine_registry.store import Ownership
+from engine_pipeline.trust.signatures import is_signed_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
     from pathlib import Path
 
-    from engine_pipeline.backends.port import EngineFacts
+    from engine_pipeline.backends.port import Backend
     from engine_pipeline.build.machine import Machine
     from engine_pipeline.build.plan import Step
     from engine_pipeline.build.step_cache import KeptStep, Staging, StepCache
+    from engine_pipeline.build.workshop import BuildBackend
     from engine_pipeline.progress import Progress
     from engine_pipeline.runners.port import Runner, StepResult
     from engine_pipeline.spec.lock import BuildLock
@@ -47,36 +44,6 @@ if TYPE_CHECKING:
     from engine_registry.engines import StoredEngine
     from engine_registry.record import Actor
     from engine_registry.registry import Registry
-
-
-class BuildBackend(Backend, Protocol):
-    """A backend that also says what it is installed with."""
-
-    def tools(self) -> dict[str, str]:
-        """Version of every tool that can change the engine's bytes, as locks state them."""
-        ...
-
-    def runtime(self) -> dict[str, str]:
-        """Version of what loads the engine, for the record's platform."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Workshop:
-    """Everything one build is made of and with."""
-
-    lock: BuildLock
-    lock_bytes: bytes
-    lock_path: Path
-    registry: Registry
-    runner: Runner
-    cache: StepCache
-    backend: BuildBackend
-    machine: Machine
-    progress: Progress
-    actor: Actor
-    clock: Callable[[], datetime]
-    signing_key: Signer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +130,7 @@ def build(
         Unavailable: too little disk or memory, or infrastructure; safe to run again.
         EngineCIError: what a step ended with.
     """
-    workshop = _Workshop(
+    workshop = Workshop(
         lock=lock,
         lock_bytes=lock_bytes,
         lock_path=lock_path.absolute(),
@@ -194,7 +161,7 @@ def build(
     engine_dir = kept[-1].output
     facts = inspect_build(lock, plan.steps[-1], engine_dir, backend)
     progress.phase("put", f"{sum(file.size_bytes for file in facts.files):,} bytes")
-    stored = registry.engines.put_engine(_draft(plan, facts, kept, workshop, started_at))
+    stored = registry.engines.put_engine(engine_draft(plan, facts, kept, workshop, started_at))
     progress.note(f"engine {stored.digest}")
     return BuildResult(
         engine=stored.digest,
@@ -205,7 +172,7 @@ def build(
     )
 
 
-def _known(plan: BuildPlan, workshop: _Workshop) -> StoredEngine | None:
+def _known(plan: BuildPlan, workshop: Workshop) -> StoredEngine | None:
     known = workshop.registry.engines.find_by_key(plan.build_key)
     key = workshop.signing_key
     if known is None or key is None:
@@ -227,7 +194,7 @@ def _outcome(kept: KeptStep) -> StepOutcome:
     )
 
 
-def _preflight(plan: BuildPlan, workshop: _Workshop) -> None:
+def _preflight(plan: BuildPlan, workshop: Workshop) -> None:
     workshop.progress.phase("preflight", workshop.machine.host_class)
     preflight.check_gpus(workshop.lock, workshop.machine)
     preflight.check_target(workshop.lock, workshop.machine)
@@ -236,7 +203,7 @@ def _preflight(plan: BuildPlan, workshop: _Workshop) -> None:
     preflight.check_room(missing, workshop.machine, free_disk_bytes(workshop.cache.root))
 
 
-def _run_steps(plan: BuildPlan, workshop: _Workshop) -> list[KeptStep]:
+def _run_steps(plan: BuildPlan, workshop: Workshop) -> list[KeptStep]:
     kept: dict[str, KeptStep] = {}
     for step in plan.steps:
         inputs = {name: kept[name].output for name in step.inputs}
@@ -248,7 +215,7 @@ def _run_steps(plan: BuildPlan, workshop: _Workshop) -> list[KeptStep]:
 
 
 def _maker(
-    step: Step, inputs: dict[str, Path], workshop: _Workshop
+    step: Step, inputs: dict[str, Path], workshop: Workshop
 ) -> Callable[[Staging], StepResult]:
     def make(staging: Staging) -> StepResult:
         workshop.progress.phase(step.name, step.title)
@@ -269,56 +236,3 @@ def _maker(
             raise known from failed
 
     return make
-
-
-def _draft(
-    plan: BuildPlan,
-    facts: EngineFacts,
-    kept: list[KeptStep],
-    workshop: _Workshop,
-    started_at: datetime,
-) -> EngineDraft:
-    lock, spec = workshop.lock, workshop.lock.spec
-    finished_at = workshop.clock()
-    statement = build_statement(
-        lock,
-        plan,
-        actor=workshop.actor,
-        host_class=workshop.machine.host_class,
-        started_at=started_at,
-        finished_at=finished_at,
-    )
-    peaks = [item.record.peak_rss_bytes for item in kept if item.record.peak_rss_bytes]
-    return EngineDraft(
-        files={
-            file.path: EngineFile(path=kept[-1].output / file.path, media_type=file.media_type)
-            for file in facts.files
-        },
-        # The step cache never writes an output again, so the registry may share its bytes.
-        ownership=Ownership.GIVEN,
-        descriptor=model_descriptor(lock, facts),
-        config=model_config(lock, facts),
-        facts=BuildFacts(
-            build_key=plan.build_key,
-            spec=spec.name,
-            model=spec.model.name,
-            target=spec.target.sku,
-            kind=str(spec.backend.kind),
-            precision=str(spec.precision.weights),
-            platform=platform_of(spec.target, facts, plan.host, workshop.backend.runtime()),
-            built_by=workshop.actor,
-            built_at=finished_at,
-            build_wall_s=round(sum(item.record.wall_s for item in kept), 3),
-            build_peak_rss_bytes=max(peaks, default=None),
-        ),
-        provenance=lambda engine: provenance_statement(
-            engine, f"{spec.model.name}/{spec.target.sku}", statement
-        ),
-        lock=workshop.lock_bytes,
-        attachments=kept_files(
-            (step, item.output) for step, item in zip(plan.steps, kept, strict=True)
-        ),
-        attestations=lambda statement: (
-            (sealed(statement, Role.BUILD, workshop.signing_key),) if workshop.signing_key else ()
-        ),
-    )

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from engine_registry.errors import EngineCIError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from engine_pipeline.build.build import BuildBackend
     from engine_pipeline.build.machine import Machine
     from engine_pipeline.build.step_cache import StepCache
+    from engine_pipeline.build.workshop import BuildBackend
     from engine_pipeline.cli.github import GitHubJob
     from engine_pipeline.compat.node import Node
-    from engine_pipeline.gates.policy import GatePolicy
+    from engine_pipeline.gates.lane_bars import LaneBars
     from engine_pipeline.gates.report import Device
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
@@ -161,11 +161,11 @@ class Shell:
 
         return load_suite(self.suites_dir, name)
 
-    def workloads(self, policy: GatePolicy) -> dict[str, Workload]:
-        """Those of the gate's lanes that are in files, by lane; each is the one that is pinned."""
+    def workloads(self, lanes: Mapping[str, LaneBars] | None) -> dict[str, Workload]:
+        """Those of the lanes that are in files, by lane; each is the one that is pinned."""
         from engine_pipeline.workload.file import pinned_workload
 
-        pins = {name: bars.workload_file for name, bars in (policy.lanes or {}).items()}
+        pins = {name: bars.workload_file for name, bars in (lanes or {}).items()}
         return {
             name: pinned_workload(self.channels_file.parent, pin.file, pin.digest)
             for name, pin in pins.items()

@@ -12,7 +12,7 @@ from engine_pipeline.backends.llama_cpp.quantise import quantise
 from engine_pipeline.backends.llama_cpp.recipes import RECIPES
 from engine_pipeline.backends.llama_cpp.tokenizer import gguf_tokenizer
 from engine_pipeline.backends.port import Backend
-from engine_pipeline.build.build import BuildBackend
+from engine_pipeline.build.workshop import BuildBackend
 from engine_pipeline.progress import Silent
 from engine_registry.digest import Digest
 from engine_registry.errors import Incompatible, InvalidInput

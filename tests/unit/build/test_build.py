@@ -15,11 +15,12 @@ from engine_pipeline.backends.port import (
     OwnWords,
     ServeCommand,
 )
-from engine_pipeline.build.build import BuildBackend, build, plan_build
+from engine_pipeline.build.build import build, plan_build
 from engine_pipeline.build.machine import Machine
 from engine_pipeline.build.plan import Step, step_key
 from engine_pipeline.build.provenance import parameter_size
 from engine_pipeline.build.step_cache import StepCache
+from engine_pipeline.build.workshop import BuildBackend
 from engine_pipeline.progress import Silent
 from engine_pipeline.runners.port import StepResult
 from engine_pipeline.spec.hardware import Host, find_sku
