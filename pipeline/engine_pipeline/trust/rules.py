@@ -72,9 +72,10 @@ def _signed(role: Role, what: str, about: Digest, release: str, signatures: Sign
         s for s in signatures.seen if s.claim and (s.claim.role, s.claim.about) == (role, about)
     ]
     good = sorted({seen.signer for seen in matching if seen.standing is Standing.GOOD})
-    may = ", ".join(signatures.signers.get(role, ())) or "nobody"
+    may = ", ".join(signatures.signers.get(role, ()))
     if good:
-        says = f"{what}: signed by {', '.join(good)}; may be signed by {may}"
+        # All who might sign now may be revoked since, and this one be good still.
+        says = f"{what}: signed by {', '.join(good)}" + (f"; may be signed by {may}" if may else "")
         return Finding(rule="signed", holds=True, says=says)
     # What was changed may claim to be about anything, so everything bad is suspect.
     suspects = [*matching, *(s for s in signatures.seen if s.standing is Standing.BAD)]
@@ -83,7 +84,7 @@ def _signed(role: Role, what: str, about: Digest, release: str, signatures: Sign
     return Finding(
         rule="signed",
         holds=False,
-        says=f"{what}: {found}; may be signed by {may}",
+        says=f"{what}: {found}; may be signed by {may or 'nobody'}",
         hint=_hint(worst, release),
         exit_code=ExitCode.INTEGRITY
         if worst and worst.standing is Standing.BAD
