@@ -36,7 +36,7 @@ GATE = GatePolicy(suite="core", quality=QualityBars(min_score=0.9))
 SUITE = Digest.of(b"suite")
 POLICY = ChannelPolicy(gates=("core",))
 WANTED = {"core": Wanted(policy=GATE.digest, suite=SUITE)}
-ALICE, BOB, CAROL = (Actor(name=name, proved_by="test") for name in ("alice", "bob", "carol"))
+ALICE, BOB, CAROL = (Actor(name=name, proved_by="os-user") for name in ("alice", "bob", "carol"))
 
 
 class Clock:

@@ -81,10 +81,26 @@ def verb(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
 
 
 def reason(*, required: bool) -> Callable[[F], F]:
-    """`--reason TEXT`, recorded in the event log."""
+    """`--reason TEXT`, recorded in the event log for ever: secrets in it are masked first."""
     return click.option(
-        "--reason", metavar="TEXT", required=required, help="Why; recorded in the event log."
+        "--reason",
+        metavar="TEXT",
+        required=required,
+        callback=lambda _context, _option, text: _without_secrets(text),
+        help="Why; recorded in the event log.",
     )
+
+
+def _without_secrets(text: str | None) -> str | None:
+    """Masked, not refused: a rollback does not wait for a better reason."""
+    if text is None:
+        return None
+    from engine_pipeline.redact import looks_secret, redact
+
+    if not looks_secret(text):
+        return text
+    click.echo("note: what looks like a secret in --reason is recorded as ***", err=True)
+    return redact(text)
 
 
 def signing(function: F) -> F:

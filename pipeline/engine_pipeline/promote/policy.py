@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from engine_registry.refs import ChannelRef, ProductRef
 
 NodeFile = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+# How an actor's name is proved; see `engine_pipeline.actor`.
+Proof = Literal["github-oidc", "ci-environment", "git-config", "os-user", "claimed"]
+PROVEN: tuple[Proof, ...] = ("github-oidc", "ci-environment", "git-config", "os-user")
 Duration = Annotated[
     timedelta,
     BeforeValidator(read_duration, json_schema_input_type=str),
@@ -49,6 +52,8 @@ class ChannelPolicy(Value):
         soak: how long it must have been live there.
         evidence_max_age: how old a passed report may be.
         approvals: how many people must approve; neither who built it nor who promotes it counts.
+        approvals_proved_by: what has to prove the names of those who approve, and of who promotes
+            where approvals are asked for; a name that was only typed (`claimed`) does not count.
         signed: build, gate, release: what must be signed by whom `trust:` lets sign it.
         nodes: JSON files beside `channels.yaml`, one per node that serves the channel; a release
             must load on each, as `enginectl check` says.
@@ -62,6 +67,7 @@ class ChannelPolicy(Value):
     soak: Duration = timedelta(0)
     evidence_max_age: Duration = timedelta(days=30)
     approvals: Annotated[int, Field(ge=0, le=20)] = 0
+    approvals_proved_by: Annotated[tuple[Proof, ...], Field(min_length=1)] = PROVEN
     signed: tuple[Role, ...] = ()
     windows: tuple[Window, ...] = ()
     nodes: tuple[NodeFile, ...] = ()

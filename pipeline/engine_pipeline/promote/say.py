@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def approve(desk: Desk, release: Release, channel: ChannelRef, *, reason: str | None) -> Moved:
     """Record one person's yes; saying it again while it stands changes nothing."""
     state = current(desk, channel, insists=False)
-    mine = (release.digest, desk.actor.name)
-    if any((a.release, a.actor.name) == mine for a in state.approvals):
+    # The proof counts: a yes that somebody else gave under this name does not stand for one's own.
+    mine = (release.digest, desk.actor)
+    if any((a.release, a.actor) == mine for a in state.approvals):
         return Moved(event=None, before=state, after=state)
     change = Approved(number=release.number, release=release.digest, reason=reason)
     event, after = commit(desk, channel, state, change)

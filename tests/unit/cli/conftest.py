@@ -41,7 +41,8 @@ policies:
     channels:
       staging: {gates: [core]}
       prod: {gates: [core], upstream: staging}
-      guarded: {gates: [core], approvals: 1}
+      guarded: {gates: [core], approvals: 1, approvals_proved_by: [claimed]}
+      proved: {gates: [core], approvals: 1}
 """
 SUITE = """\
 schema_version: 1

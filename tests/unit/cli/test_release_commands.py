@@ -223,6 +223,59 @@ def test_an_approval_by_the_promoter_or_the_builder_does_not_count(project, monk
     assert project.run("promote", release.name, "--to", "guarded").code == 0
 
 
+def test_a_yes_under_a_name_that_was_only_typed_does_not_count(project, monkeypatch):
+    release = project.release("one")
+    monkeypatch.setenv("ENGINECTL_ACTOR", "bob")
+    assert project.run("approve", release.name, "--on", "proved").code == 0
+    monkeypatch.delenv("ENGINECTL_ACTOR")
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("GITLAB_USER_LOGIN", "carol")
+    refused = project.run("promote", release.name, "--to", "proved")
+    assert refused.code == 5
+    assert "0 of 1 approvals; not counted, not proved by github-oidc" in refused.err
+    assert "bob" in refused.err
+    monkeypatch.setenv("GITLAB_USER_LOGIN", "bob")  # the real one is not kept from saying yes
+    assert project.run("approve", release.name, "--on", "proved").code == 0
+    monkeypatch.setenv("GITLAB_USER_LOGIN", "carol")
+    assert project.run("promote", release.name, "--to", "proved").code == 0
+
+
+def test_who_promotes_under_a_made_up_name_cannot_use_approvals(project, monkeypatch):
+    release = project.release("one")
+    monkeypatch.delenv("ENGINECTL_ACTOR")
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("GITLAB_USER_LOGIN", "bob")
+    assert project.run("approve", release.name, "--on", "proved").code == 0
+    monkeypatch.setenv("ENGINECTL_ACTOR", "somebody-else")
+    refused = project.run("promote", release.name, "--to", "proved")
+    assert refused.code == 5
+    assert "who promotes is somebody-else (claimed), want proof by" in refused.err
+
+
+@pytest.mark.parametrize(
+    "secret", ["hf_abcdefghijklmnopqrstuv", "https://host/file?sig=abcdef0123456789"]
+)
+def test_a_secret_in_a_reason_is_masked_before_it_is_recorded(project, secret):
+    promote_all_the_way(project, project.release("one"))
+    held = project.run("hold", PROD, "--reason", f"see {secret} first")
+    assert held.code == 0
+    assert "recorded as ***" in held.err
+    recorded = project.run("history", PROD, as_json=True).out
+    assert secret not in recorded
+    assert "see " in recorded
+    assert " first" in recorded
+    stored = [p.read_text(errors="replace") for p in project.root.rglob("*.json")]
+    assert stored
+    assert not any(secret.rpartition("=")[2] in text for text in stored)
+
+
+def test_an_ordinary_address_in_a_reason_is_recorded_as_it_is(project):
+    promote_all_the_way(project, project.release("one"))
+    address = "https://grafana.example/d/latency?orgId=1&from=now-1h"
+    assert project.run("hold", PROD, "--reason", address).code == 0
+    assert address in project.run("history", PROD, as_json=True).out
+
+
 def test_whatwas_answers_from_the_log(project):
     first = project.release("one")
     promote_all_the_way(project, first)
