@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import boto3
 
 import measure
 
@@ -47,6 +49,11 @@ def oci_registry() -> Iterator[str | None]:
         yield host
 
 
+def plain_client(server: S3Server) -> Any:
+    """A client as boto3 makes it: ours is set up in other ways."""
+    return boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+
+
 def use_test_credentials() -> None:
     """Nothing of the user's own is read, and nothing but loopback is reached."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -61,4 +68,12 @@ def use_test_credentials() -> None:
     }
 
 
-__all__ = ["FakeS3", "S3Server", "oci_registry", "seaweed", "serving", "use_test_credentials"]
+__all__ = [
+    "FakeS3",
+    "S3Server",
+    "oci_registry",
+    "plain_client",
+    "seaweed",
+    "serving",
+    "use_test_credentials",
+]

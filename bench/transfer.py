@@ -1,9 +1,11 @@
 """Engines go to a bucket or an OCI registry and come back as fast as plain transfers of one file.
 
 One file, to and from the same server on this machine (SeaweedFS, Debian's docker-registry). Ours is
-hashed on the way up and checked on the way down; the peers copy bytes: boto3's own `upload_file`
-and `download_file` (what `aws s3 cp` is made of), the OCI client `oras`. Every upload goes to a
-place of its own, so that nothing is there already.
+hashed before it goes up, since its digest is its name, and checked and synced on the way down. The
+peers copy bytes: boto3's own `upload_file` and `download_file` (what `aws s3 cp` is made of), the
+OCI client `oras`. Beside each stands the same peer and the rest of the work in a step of its own:
+a digest by `hashlib` over the file, a sync. Every upload goes to a place of its own, so that
+nothing is there already.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from engine_registry.registry import Registry
 
 UP, DOWN = "boto3 upload_file", "boto3 download_file"
+HASH_UP, DOWN_HASH = f"hashlib, {UP}", f"{DOWN}, hashlib, sync"
 PUSH, PULL = "oras push", "oras pull"
+PULL_HASH = f"{PULL}, hashlib"
 
 
 def main() -> None:
@@ -57,7 +61,7 @@ def main() -> None:
 def _bucket(
     server: servers.S3Server, scratch: Path, path: Path, repeats: int, size_gb: float
 ) -> None:
-    client, number = server.client, count()
+    client, number = servers.plain_client(server), count()
     digest = Digest.of(path.read_bytes())
     back = scratch / "back"
 
@@ -65,12 +69,19 @@ def _bucket(
         url = server.url(f"ours/{next(number)}")
         server.founded(url).blobs.add_file(path, Ownership.KEPT)
 
-    table = measure.Table(title=f"{size_gb:g} GB to S3", peers={UP: UP}, amount_gb=size_gb)
     upload = partial(client.upload_file, str(path), server.bucket)
+
+    def hashed_first() -> None:
+        upload(f"theirs/{_digest(path)}/{next(number)}")
+
+    table = measure.Table(
+        title=f"{size_gb:g} GB to S3", peers={UP: UP, HASH_UP: HASH_UP}, amount_gb=size_gb
+    )
     table.add(
         measure.interleaved(
             [
                 measure.Case(name=UP, run=lambda: upload(f"theirs/{next(number)}")),
+                measure.Case(name=HASH_UP, run=hashed_first),
                 measure.Case(name="registry, add_file", run=ours),
             ],
             repeats,
@@ -82,12 +93,20 @@ def _bucket(
     held.blobs.add_file(path, Ownership.KEPT)
     upload("theirs/held")
     gone = partial(back.unlink, missing_ok=True)
-    table = measure.Table(title=f"{size_gb:g} GB from S3", peers={DOWN: DOWN}, amount_gb=size_gb)
+    table = measure.Table(
+        title=f"{size_gb:g} GB from S3", peers={DOWN: DOWN, DOWN_HASH: DOWN_HASH}, amount_gb=size_gb
+    )
     download = partial(client.download_file, server.bucket, "theirs/held", str(back))
+
+    def hashed_after() -> None:
+        download()
+        _digest(back, sync=True)
+
     table.add(
         measure.interleaved(
             [
                 measure.Case(name=DOWN, before=gone, run=download),
+                measure.Case(name=DOWN_HASH, before=gone, run=hashed_after),
                 measure.Case(
                     name="registry, materialise",
                     before=gone,
@@ -130,12 +149,23 @@ def _oci(host: str, scratch: Path, path: Path, repeats: int, size_gb: float) -> 
     remote = _push(registry, engine.digest, host, "ours/held")
     client.push(target=f"{host}/theirs/held:one", files=[str(path)], disable_path_validation=True)
     gone = partial(measure.remove, back)
-    table = measure.Table(title=f"{size_gb:g} GB from OCI", peers={PULL: PULL}, amount_gb=size_gb)
+    table = measure.Table(
+        title=f"{size_gb:g} GB from OCI",
+        peers={PULL: PULL, PULL_HASH: PULL_HASH},
+        amount_gb=size_gb,
+    )
     pulls = partial(client.pull, target=f"{host}/theirs/held:one", outdir=str(back))
+
+    def hashed_after() -> None:
+        pulls()
+        (pulled,) = (found for found in back.rglob("*") if found.is_file())
+        _digest(pulled)
+
     table.add(
         measure.interleaved(
             [
                 measure.Case(name=PULL, before=gone, run=pulls),
+                measure.Case(name=PULL_HASH, before=gone, run=hashed_after),
                 measure.Case(
                     name="registry, fetch",
                     before=gone,
@@ -146,6 +176,15 @@ def _oci(host: str, scratch: Path, path: Path, repeats: int, size_gb: float) -> 
         )
     )
     table.print()
+
+
+def _digest(path: Path, *, sync: bool = False) -> str:
+    """What the peers leave out, done to a file as it lies there."""
+    with path.open("rb") as stream:
+        found = Digest.of_stream(stream).hex
+        if sync:
+            os.fsync(stream.fileno())
+    return found
 
 
 def _push(registry: Registry, engine: Digest, host: str, repository: str) -> Remote:

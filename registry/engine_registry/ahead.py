@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from engine_registry.store import Stores
 
+S = TypeVar("S")
 T = TypeVar("T")
-# One act asks for a handful of things; what lists of blobs need they bring themselves.
-_AT_ONCE = 16
+# An engine of two dozen files is looked at in one go; the client keeps 64 connections.
+_AT_ONCE = 32
 
 
 class Ask(Protocol):
@@ -40,3 +41,9 @@ def ahead(stores: Stores) -> Iterator[Ask]:
             return pool.submit(act).result
 
         yield ask
+
+
+def read_all(stores: Stores, act: Callable[[S], T], items: Iterable[S]) -> list[Callable[[], T]]:
+    """`act` on each of `items`, as asked ahead: in order, what gives the answer or its failure."""
+    with ahead(stores) as ask:
+        return [ask(partial(act, item)) for item in items]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from engine_registry import layout
+from engine_registry.ahead import read_all
 from engine_registry.digest import Digest
 from engine_registry.documents import seal, unseal
 from engine_registry.errors import IntegrityError, NotFound
@@ -52,6 +53,7 @@ class Attachments:
     """Referrers and the small blobs behind them, in one registry."""
 
     def __init__(self, stores: Stores) -> None:
+        self._stores = stores
         self._blobs = stores.blobs
         self._documents = stores.documents
 
@@ -91,11 +93,14 @@ class Attachments:
 
     def links(self, subject: Digest, artifact_type: str | None) -> list[ReferrerLink]:
         """What is attached to `subject`, all of it or one type, in order of digest."""
+        folder = layout.referrers(subject)
+        names = [f"{folder}/{child}" for child in self._documents.children(folder)]
         found = []
-        for child in self._documents.children(layout.referrers(subject)):
-            name = f"{layout.referrers(subject)}/{child}"
+        for name, read in zip(
+            names, read_all(self._stores, self._documents.read, names), strict=True
+        ):
             try:
-                link, _ = unseal(self._documents.read(name), ReferrerLink, name)
+                link, _ = unseal(read(), ReferrerLink, name)
             except NotFound:
                 continue  # discarded meanwhile
             if artifact_type is None or link.artifact_type == artifact_type:
@@ -104,9 +109,11 @@ class Attachments:
 
     def read(self, manifest: Digest) -> dict[str, bytes]:
         """The files of an attached manifest, by title, checked."""
+        layers = self.manifest(manifest).layers
+        files = read_all(self._stores, lambda layer: self.blob(layer.digest, layer.size), layers)
         return {
-            layer.title or str(layer.digest): self.blob(layer.digest, layer.size)
-            for layer in self.manifest(manifest).layers
+            layer.title or str(layer.digest): file()
+            for layer, file in zip(layers, files, strict=True)
         }
 
     def manifest(self, digest: Digest) -> Manifest:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
-from engine_registry.ahead import ahead
+from engine_registry.ahead import ahead, read_all
 from engine_registry.documents import seal, unseal, unseal_body
 from engine_registry.errors import (
     ChannelMoved,
@@ -28,7 +28,7 @@ from engine_registry.refs import ChannelRef, ProductRef
 from engine_registry.sets import SetDecisions, set_pending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from engine_registry.digest import Digest
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 CHECKED_LINKS = 256
 # The same where each is a request of its own; `verify` reads them all.
 CHECKED_LINKS_FAR = 4
+# Of a log that is replayed, where each is a request.
+_EVENTS_AT_ONCE = 32
 
 
 class ChannelLog:
@@ -84,11 +86,13 @@ class ChannelLog:
         at: datetime,
         operation: str,
         seen: ChannelState | None = None,
+        beside: Callable[[ChannelState], None] = lambda _: None,
     ) -> tuple[Event, ChannelState]:
         """Commit `change` as event `decided_on + 1`; the event and the state after it.
 
         `seen` is the `checked_state` that the caller decided on; it spares reading it again.
-        Whether it still is the newest is decided by the creation of the event.
+        Whether it still is the newest is decided by the creation of the event. `beside` is told the
+        state after while the pointer is moved.
 
         Repeating a call with the same `operation` after a lost reply is a no-op with the same
         answer. An `at` before the previous event's (the clock went back) becomes that one's.
@@ -119,7 +123,10 @@ class ChannelLog:
             self._documents.create(layout.event(ref, event.number), seal(event))
         except DocumentConflict:
             return self._own_or_moved(ref, decided_on, operation)
-        self._heads.publish(ref, after)
+        with ahead(self._stores) as ask:
+            published = ask(lambda: self._heads.publish(ref, after))
+            beside(after)
+            published()
         return event, after
 
     def events(self, ref: ChannelRef) -> list[tuple[Event, Digest]]:
@@ -165,10 +172,13 @@ class ChannelLog:
     def _folded(self, ref: ChannelRef) -> Iterator[tuple[Event, Digest, ChannelState]]:
         """Every event with the state after it, oldest first, the chain checked as it goes."""
         state = _empty(ref)
-        for number in self._numbers(ref):
-            event, digest = self._event(ref, number)
-            state = fold(state, event, digest)
-            yield event, digest, state
+        numbers = self._numbers(ref)
+        for at in range(0, len(numbers), _EVENTS_AT_ONCE):
+            some = numbers[at : at + _EVENTS_AT_ONCE]
+            for read in read_all(self._stores, partial(self._event, ref), some):
+                event, digest = read()
+                state = fold(state, event, digest)
+                yield event, digest, state
 
     def _state(self, ref: ChannelRef, links: int) -> ChannelState:
         """Pointer, the events after it, and so many links of the log before it checked."""

@@ -61,7 +61,7 @@ _LOG = logging.getLogger(__name__)
 # time takes a collection at just that moment.
 _PUTS = 4
 # Files of an engine that are looked at, not read, at the same time.
-_LOOKS = 8
+_LOOKS = 32
 
 
 class Engines:
@@ -125,7 +125,7 @@ class Engines:
 
     def records(self, digest: Digest) -> tuple[Record, ...]:
         """The records of every build that gave this engine, oldest first; empty if none."""
-        return read_records(self._documents, digest)
+        return read_records(self._stores, digest)
 
     def is_recorded(self, digest: Digest) -> bool:
         """Whether any build of this engine is recorded; its folder alone says nothing."""

@@ -15,7 +15,7 @@ from engine_registry.events import ChannelState
 
 if TYPE_CHECKING:
     from engine_registry.refs import ChannelRef
-    from engine_registry.store import PointerStore
+    from engine_registry.store import PointerStore, PointerValue
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,13 +35,11 @@ class Heads:
         """The state that the pointer holds; None where it is absent or damaged."""
         name = layout.head(ref)
         value = self._pointers.read(name)
-        state = None
-        if value is not None:
-            try:
-                found, _ = unseal(value.data, ChannelState, name)
-                state = found if found.name == str(ref) else None
-            except IntegrityError:
-                _LOG.warning("%s is damaged; replaying the event log", name)
+        try:
+            state = pointed(value, ref)
+        except IntegrityError:
+            state = None
+            _LOG.warning("%s is damaged; replaying the event log", name)
         self._seen[ref] = value.version if value else None, state.number if state else 0
         return state
 
@@ -63,3 +61,15 @@ class Heads:
                 return
         except EngineCIError as error:
             _LOG.warning("%s: pointer not updated (%s); the next move will", ref, error.message)
+
+
+def pointed(value: PointerValue | None, ref: ChannelRef) -> ChannelState | None:
+    """The state that a channel's pointer holds; None where it is absent or another channel's.
+
+    Raises:
+        IntegrityError: it is damaged.
+    """
+    if value is None:
+        return None
+    state, _ = unseal(value.data, ChannelState, layout.head(ref))
+    return state if state.name == str(ref) else None

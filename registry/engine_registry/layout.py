@@ -14,6 +14,7 @@
     touched/<day>/<hour and minute>/<...>.json       engines recorded, judged, reused or removed
     trash/<any of the above>                         discarded, not yet purged
     cache/                                           derived; may be deleted at any time
+    cache/rollback/<model>/<target>/<channel>.json   what a rollback will look at: a pointer
 
 Numbers are ten digits wide, so that a listing is in order.
 """
@@ -39,6 +40,7 @@ SETS = "sets"
 HOLDS = "holds"
 TOUCHED = "touched"
 TRASH = "trash"
+CACHE = "cache"
 RETIRED = ".retired.json"
 _WIDTH = 10
 
@@ -126,6 +128,11 @@ def event(ref: ChannelRef, number: int) -> str:
 def head(ref: ChannelRef) -> str:
     """The name of a channel's pointer."""
     return f"{channel(ref)}/head.json"
+
+
+def note(ref: ChannelRef) -> str:
+    """The name of what is noted for the next rollback of a channel."""
+    return f"{CACHE}/rollback/{ref.product.model}/{ref.product.target}/{ref.channel}.json"
 
 
 def number_of(child: str) -> int | None:

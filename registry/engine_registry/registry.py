@@ -9,6 +9,7 @@ from engine_registry import layout
 from engine_registry.channels import ChannelLog
 from engine_registry.documents import unseal
 from engine_registry.engines import Engines
+from engine_registry.foresight import Notes
 from engine_registry.holds import ReleaseHolds
 from engine_registry.materialise import from_the_store
 from engine_registry.record import RegistryInfo
@@ -49,6 +50,7 @@ class Registry:
         holds: keep releases from garbage collection.
         touches: which engines were touched lately.
         sets: what was decided on releases that move together.
+        notes: what the next rollback of a channel will look at.
     """
 
     def __init__(
@@ -61,13 +63,19 @@ class Registry:
         self.stores = stores
         self.clock = clock
         self.url = url
+        self._near = near
         self.touches = Touches(stores.documents, clock)
         self.engines = Engines(stores, self.touches, near=near)
         self.releases = Releases(stores, self.engines, self.touches)
         self.channels = ChannelLog(stores)
         self.holds = ReleaseHolds(stores)
         self.sets = SetDecisions(stores.documents)
+        self.notes = Notes(stores)
         self._resolver = Resolver(stores, self.engines, self.releases, self.channels)
+
+    def over(self, stores: Stores) -> Registry:
+        """The same registry, reached through other ports, for one act."""
+        return Registry(stores, self.clock, self.url, self._near)
 
     def info(self) -> RegistryInfo:
         """What this registry says of itself.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
+from engine_registry.ahead import ahead
 from engine_registry.documents import seal, unseal
 from engine_registry.errors import DocumentConflict, IntegrityError, InvalidInput, NotFound
 from engine_registry.record import Release
@@ -80,9 +82,11 @@ class Releases:
         """
         ref = ReleaseRef(ProductRef(release.model, release.target), release.number)
         try:
-            self._refuse_incomplete(release.content)
-            if self._documents.exists(layout.release(ref)):
-                return
+            with ahead(self._stores) as ask:
+                is_there = ask(lambda: self._documents.exists(layout.release(ref)))
+                self._refuse_incomplete(release.content)
+                if is_there():
+                    return
         except NotFound:
             pass
         rescue_release(self._stores, self._touches, ref, release.content.engine)
@@ -166,17 +170,24 @@ class Releases:
         return [number for number in found if number is not None]
 
     def _refuse_incomplete(self, content: ReleaseContent) -> None:
-        engine = self._engines.check_engine(content.engine)
-        if content.record not in {record.digest for record in engine.records}:
-            raise NotFound(
-                f"engine {engine.digest.short}: has no record {content.record}",
-                hint=f"run `enginectl inspect {engine.digest}` to list its records",
-                reference="record-missing",
-            )
-        for manifest in content.evidence:
-            if not self._documents.exists(layout.referrer(content.engine, manifest)):
-                raise NotFound(
-                    f"engine {engine.digest.short}: nothing attached has digest {manifest}",
-                    hint="run `enginectl gate` on this engine, then `enginectl release` again",
-                    reference="evidence-missing",
+        with ahead(self._stores) as ask:
+            named = {
+                manifest: ask(
+                    partial(self._documents.exists, layout.referrer(content.engine, manifest))
                 )
+                for manifest in content.evidence
+            }
+            engine = self._engines.check_engine(content.engine)
+            if content.record not in {record.digest for record in engine.records}:
+                raise NotFound(
+                    f"engine {engine.digest.short}: has no record {content.record}",
+                    hint=f"run `enginectl inspect {engine.digest}` to list its records",
+                    reference="record-missing",
+                )
+            for manifest, is_attached in named.items():
+                if not is_attached():
+                    raise NotFound(
+                        f"engine {engine.digest.short}: nothing attached has digest {manifest}",
+                        hint="run `enginectl gate` on this engine, then `enginectl release` again",
+                        reference="evidence-missing",
+                    )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from engine_pipeline.promote.findings import Decision
     from engine_pipeline.trust.standing import Signatures
     from engine_registry.digest import Digest
+    from engine_registry.drafts import StoredEngine
     from engine_registry.events import Change, ChannelState, Event
     from engine_registry.record import Actor
     from engine_registry.refs import ChannelRef
@@ -141,9 +142,21 @@ def _without_sets(state: ChannelState) -> ChannelState:
 
 
 def commit(
-    desk: Desk, ref: ChannelRef, state: ChannelState, change: Change
+    desk: Desk,
+    ref: ChannelRef,
+    state: ChannelState,
+    change: Change,
+    whole: StoredEngine | None = None,
 ) -> tuple[Event, ChannelState]:
-    """Append `change` to the log if the channel still is in `state`; raises ChannelMoved."""
+    """Append `change` to the log if the channel still is in `state`; raises ChannelMoved.
+
+    What the engine consists of that was just found `whole` is noted for the next rollback.
+    """
+
+    def note(after: ChannelState) -> None:
+        if whole is not None:
+            desk.registry.notes.leave(ref, after, whole)
+
     return desk.registry.channels.append(
         ref,
         decided_on=state.number,
@@ -152,6 +165,7 @@ def commit(
         at=desk.clock(),
         operation=uuid.uuid4().hex,
         seen=state,
+        beside=note,
     )
 
 

@@ -17,15 +17,22 @@ from engine_pipeline.promote.release import lock_of
 from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.digest import Digest
-    from engine_registry.record import Release
+    from engine_registry.record import Record, Release
     from engine_registry.registry import Registry
 
 
 def fit_of_nodes(
-    desk: Desk, release: Release, policy: ChannelPolicy | None, *, must_know: bool
+    desk: Desk,
+    release: Release,
+    policy: ChannelPolicy | None,
+    *,
+    must_know: bool,
+    records: Callable[[], Sequence[Record]],
 ) -> tuple[Finding, ...]:
     """One finding per node that the policy names, called `fit`; none if it names none.
 
@@ -35,6 +42,7 @@ def fit_of_nodes(
         policy: the channel's rules; None where nobody wrote any.
         must_know: a description that cannot be read is an error. Otherwise it is said and passed
             over: a mistake in a file must not keep anybody from rolling back.
+        records: gives those of the release's engine.
 
     Raises:
         NotFound, InvalidInput: a description is not there or not readable.
@@ -42,7 +50,7 @@ def fit_of_nodes(
     if policy is None or not policy.nodes:
         return ()
     content = release.content
-    needed = memory_to_load(desk.registry, content.engine, content.record)
+    needed = _memory_by(desk.registry, records(), content.record)
     found = []
     for name in policy.nodes:
         try:
@@ -62,7 +70,11 @@ def fit_of_nodes(
 
 def memory_to_load(registry: Registry, engine: Digest, record: Digest) -> int | None:
     """Memory of one rank; None where the engine's lock says nothing of the model's shape."""
-    found = next((r for r in registry.engines.records(engine) if r.digest == record), None)
+    return _memory_by(registry, registry.engines.records(engine), record)
+
+
+def _memory_by(registry: Registry, records: Sequence[Record], record: Digest) -> int | None:
+    found = next((r for r in records if r.digest == record), None)
     if found is None:
         return None
     try:

@@ -1,11 +1,13 @@
 """Take a channel back to an earlier release: one event, nothing rebuilt.
 
 Reads the pointer, the newest links of the log, one release and the stamps of its blobs; writes one
-event. The cost does not depend on how many engines are recorded.
+event. The cost does not depend on how many engines are recorded. Where the store is far, all of it
+is asked for in two goes, since earlier moves noted what there is to look at.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
 from engine_registry.ahead import ahead
 from engine_registry.errors import EngineCIError, NotFound
 from engine_registry.events import Live, RolledBack
+from engine_registry.foresight import foreseen
 from engine_registry.refs import ReleaseRef
 
 if TYPE_CHECKING:
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
 
     from engine_pipeline.promote.moves import Desk
     from engine_pipeline.promote.policy import ChannelPolicy
+    from engine_registry.digest import Digest
+    from engine_registry.drafts import StoredEngine
     from engine_registry.events import ChannelState
-    from engine_registry.record import Release
+    from engine_registry.record import Record, Release
     from engine_registry.refs import ChannelRef
+    from engine_registry.registry import Registry
 
 
 def roll_back(
@@ -54,9 +60,13 @@ def roll_back(
         ChannelMoved: somebody moved the channel first.
     """
     accepted = check_overrides(overrides, reason)
-    return insist(
-        desk, channel, lambda state: _roll_back(desk, channel, state, reason, to, accepted, policy)
-    )
+    with foreseen(desk.registry, channel, partial(_likely, to=to)) as registry:
+        here = replace(desk, registry=registry)
+        return insist(
+            here,
+            channel,
+            lambda state: _roll_back(here, channel, state, reason, to, accepted, policy),
+        )
 
 
 def _roll_back(
@@ -76,21 +86,38 @@ def _roll_back(
         whole = ask(lambda: registry.engines.check_engine(named)) if named is not None else None
         release = registry.releases.release(ReleaseRef(channel.product, number))
         live = Live(number=number, release=release.digest, engine=release.content.engine)
+        check = (
+            whole
+            if whole is not None and named == live.engine
+            else ask(lambda: registry.engines.check_engine(live.engine))
+        )
         decision = decide_rollback(
             number=number,
             was_live=_was_live(desk, channel, state, live),
             platform=release.content.platform,
             state=state,
             overrides=accepted,
-            nodes=fit_of_nodes(desk, release, policy, must_know=False),
+            nodes=fit_of_nodes(
+                desk,
+                release,
+                policy,
+                must_know=False,
+                records=partial(_records, registry, live.engine, check),
+            ),
         )
         refuse(f"rollback of {channel} to release {number}", decision)
-        _whole(desk, release, state, whole or partial(registry.engines.check_engine, live.engine))
+        engine = _whole(desk, release, state, check)
     change = RolledBack(to=live, reason=reason, overrides=decision.overrides)
-    event, after = commit(desk, channel, state, change)
+    event, after = commit(desk, channel, state, change, engine)
     if not any(entry.live == live for entry in state.history):
         registry.releases.keep_whole(release)  # beyond the window: it may be being collected
     return Moved(event=event, before=state, after=after, decision=decision)
+
+
+def _likely(state: ChannelState, to: int | None) -> Live | None:
+    """What the rollback will look at if the channel is in `state`."""
+    entries = rollback_candidates(state) if to is None else state.history
+    return next((e.live for e in entries if to is None or e.live.number == to), None)
 
 
 def _default_target(state: ChannelState) -> int:
@@ -116,10 +143,22 @@ def _was_live(desk: Desk, channel: ChannelRef, state: ChannelState, live: Live) 
     )
 
 
-def _whole(desk: Desk, release: Release, state: ChannelState, check: Callable[[], object]) -> None:
+def _records(
+    registry: Registry, engine: Digest, check: Callable[[], StoredEngine]
+) -> tuple[Record, ...]:
+    """The engine's records, whether or not its bytes are whole: that is refused in its turn."""
+    try:
+        return check().records
+    except EngineCIError:
+        return registry.engines.records(engine)
+
+
+def _whole(
+    desk: Desk, release: Release, state: ChannelState, check: Callable[[], StoredEngine]
+) -> StoredEngine:
     """Check the target's bytes; a refusal names the next candidate that is whole."""
     try:
-        check()
+        return check()
     except EngineCIError as error:
         for entry in rollback_candidates(state):
             if entry.live.number == release.number:

@@ -208,7 +208,7 @@ def _move(
                 reason=reason,
                 overrides=judged.decision.overrides,
             )
-            event, _ = commit(desk, wish.channel, member.before, change)
+            event, _ = commit(desk, wish.channel, member.before, change, judged.engine)
             members.append(Member(channel=str(wish.channel), event=event.number, to=change.to))
     except EngineCIError as error:
         # What cannot be put right now is put right by whoever needs the channel next.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from engine_registry.digest import READ_SIZE_BYTES, Digest
@@ -28,14 +29,17 @@ def fetch_blob(remote: Remote, digest: Digest, size_bytes: int, path: Path) -> N
     """
     state = hashlib.sha256()
     done, stuck = 0, 0
-    with new_file(path) as out:
+    # Each piece is hashed while it is written and the next one arrives.
+    with new_file(path) as out, ThreadPoolExecutor(1) as beside:
+        hashed = beside.submit(lambda: None)
         while done < size_bytes:
             before = done
             for data in _pieces(remote, digest, done):
                 done += len(data)
                 if done > size_bytes:
                     break
-                state.update(data)
+                hashed.result()
+                hashed = beside.submit(state.update, data)
                 view = memoryview(data)
                 while view:
                     view = view[os.write(out, view) :]
@@ -44,6 +48,7 @@ def fetch_blob(remote: Remote, digest: Digest, size_bytes: int, path: Path) -> N
                 break
             if done < size_bytes:
                 remote.sleep(pause_s(stuck))
+        hashed.result()
     found = Digest(state.hexdigest())
     if done != size_bytes or found != digest:
         raise IntegrityError(

@@ -14,7 +14,8 @@ from engine_registry.backends.s3.failures import Answered, Kind
 from engine_registry.backends.s3.objects import IF_ABSENT
 from engine_registry.backends.s3.place import new_file, refuse_existing
 from engine_registry.backends.s3.source import fingerprint, opened, read_whole, refuse_changed
-from engine_registry.backends.s3.upload import SWEEP_AFTER, Uploads
+from engine_registry.backends.s3.unfinished import SWEEP_AFTER
+from engine_registry.backends.s3.upload import Uploads
 from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError, NotFound
 from engine_registry.store import Depth, Ownership, StoredBlob
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 # Parts or ranges under way at a time, over all blobs. One S3 connection carries about 90 MB/s
-# (AWS's own guidance); each thread that sends holds one part in memory.
+# (AWS's own guidance).
 STREAMS = 8
 # Up to here sending is cheaper than asking first whether the store has it.
 _SMALL_BYTES = 1 << 20

@@ -7,7 +7,6 @@ need not wait.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine_registry.backends.s3.failures import Answered, Kind, classify, user_error
+from engine_registry.backends.s3.outgoing import BytesBody
 from engine_registry.errors import EngineCIError, InvalidInput
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Bucket:
 
         def act() -> dict[str, Any]:
             if len(body) > _PIECEWISE_FROM_BYTES:
-                parameters["Body"] = Outgoing(body)
+                parameters["Body"] = BytesBody(body)
             answer: dict[str, Any] = request(Bucket=self.address.bucket, **parameters)
             return answer
 
@@ -134,35 +134,6 @@ class Bucket:
     def _pause(self, number: int) -> None:
         longest = min(self._patience.pause_s * 2 ** (number - 1), self._patience.longest_pause_s)
         self._sleep(longest * (0.5 + random.random() / 2))
-
-
-class Outgoing:
-    """A large body that is sent piece by piece.
-
-    Given bytes, the client would hand all of them to one `sendall`, whose time-out is for the
-    whole: 64 MiB within 30 s or never. So it is for each piece.
-    """
-
-    def __init__(self, data: bytes | bytearray) -> None:
-        self._view = memoryview(data)
-        self._at = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, `size` at most."""
-        end = len(self._view) if size is None or size < 0 else self._at + size
-        piece = bytes(self._view[self._at : end])
-        self._at += len(piece)
-        return piece
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go elsewhere: the client measures the length, and rewinds when it is redirected."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._view)}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        """Where the next piece begins."""
-        return self._at
 
 
 @cache
@@ -201,14 +172,24 @@ def _client(address: S3Address, patience: Patience) -> Any:
         response_checksum_validation="when_required",
         s3={
             "addressing_style": "path" if address.path_style else "auto",
-            # Over TLS the checksum in a signed header guards the body; without, the signature does.
+            # Over TLS the checksum in a signed header guards the body; without, the signature does,
+            # but for parts.
             "payload_signing_enabled": not (address.endpoint or "https:").startswith("https:"),
         },
     )
-    return session.client(
+    client = session.client(
         "s3",
         endpoint_url=address.endpoint,
         # S3-compatible stores take any region; AWS redirects to the bucket's.
         region_name=region or "us-east-1",
         config=config,
     )
+    # The parts of a large blob are many bytes to hash a second time. Their checksum is signed, and
+    # the SHA-256 of the whole is in its name.
+    unsigned = Config(s3={"payload_signing_enabled": False})
+
+    def leave_unsigned(request: Any, **_: object) -> None:
+        request.context["client_config"] = unsigned
+
+    client.meta.events.register("before-sign.s3.UploadPart", leave_unsigned)
+    return client

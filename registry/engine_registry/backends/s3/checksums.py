@@ -82,7 +82,7 @@ class Fingerprinting:
         self._parts: list[bytes] = []
         self._whole = 0
         self._held = 0
-        self._part = _Running(mode)
+        self._part = Running(mode)
 
     def update(self, data: memoryview) -> None:
         """Take the next bytes in."""
@@ -111,11 +111,11 @@ class Fingerprinting:
 
     def _close_part(self) -> None:
         self._parts.append(self._part.value())
-        self._part = _Running(self._mode)
+        self._part = Running(self._mode)
         self._held = 0
 
 
-class _Running:
+class Running:
     """One checksum as it grows."""
 
     def __init__(self, mode: ChecksumMode) -> None:
@@ -127,25 +127,22 @@ class _Running:
         }[mode]
 
     def update(self, data: Bytes) -> None:
+        """Take the next bytes in."""
         if self._state is None:
             self._crc = zlib.crc32(data, self._crc)
         else:
             self._state.update(data)
 
     def value(self) -> bytes:
+        """Of what was taken in so far."""
         return self._crc.to_bytes(4, "big") if self._state is None else self._state.digest()
 
 
 def checksum(mode: ChecksumMode, data: Bytes) -> bytes:
     """The checksum of these bytes."""
-    running = _Running(mode)
+    running = Running(mode)
     running.update(data)
     return running.value()
-
-
-def md5_of(data: Bytes) -> str:
-    """Hex MD5: the ETag that most stores give a plain part."""
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def encoded(value: bytes) -> str:

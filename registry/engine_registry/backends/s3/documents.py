@@ -54,8 +54,7 @@ class S3Documents:
 
     def read(self, name: str) -> bytes:
         """See `DocumentStore.read`."""
-        self._root.require()
-        held = self._objects.get(name)
+        held = self._root.beside(lambda: self._objects.get(name))
         if held is None:
             raise NotFound(
                 f"{name}: not in the registry at {self._objects.address}",
@@ -89,8 +88,7 @@ class S3Pointers:
 
     def read(self, name: str) -> PointerValue | None:
         """See `PointerStore.read`."""
-        self._root.require()
-        held = self._objects.get(name)
+        held = self._root.beside(lambda: self._objects.get(name))
         return None if held is None else PointerValue(data=held.data, version=held.head.etag)
 
     def swap(self, name: str, expected: str | None, data: bytes) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Long enough that waiting for the first byte is a small part of a range's time.
 RANGE_BYTES = 16 << 20
+_PIECE_BYTES = 256 << 10
 # Asked for or waiting to be hashed at a time, per blob: 256 MiB at most.
 _WINDOW = 16
 
@@ -94,7 +95,10 @@ class Downloads:
             answer = ask(self._bucket, name, head.etag, offset, length)
             with answer["Body"] as body:
                 filled = 0
-                while filled < length and (count := body.readinto(view[filled:])):
+                # The client makes each piece anew and copies it: small ones stay in the cache.
+                while filled < length and (
+                    count := body.readinto(view[filled : filled + _PIECE_BYTES])
+                ):
                     filled += count
             if filled < length:
                 raise Truncated

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import InvalidInput, Unavailable
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _READ_ONLY = 0o444
+# SYNC_FILE_RANGE_WRITE of linux/fs.h: begin to write out what is dirty, wait for nothing.
+_WRITE = 2
 
 
 class Place:
@@ -27,10 +30,10 @@ class Place:
     def write(self, data: memoryview, offset: int) -> None:
         """Write a range; ranges come in any order and from several threads."""
         with _writing(self._path):
-            while data:
-                count = os.pwrite(self._fd, data, offset)
-                data = data[count:]
-                offset += count
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], offset + done)
+        _start_to_sync(self._fd, offset, len(data))
 
 
 def refuse_existing(path: Path) -> None:
@@ -76,6 +79,17 @@ def _reserve(fd: int, size_bytes: int) -> None:
         if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:
             raise
         os.ftruncate(fd, size_bytes)
+
+
+def _start_to_sync(fd: int, offset: int, length: int) -> None:
+    """Have a range go to the disk from now on, so that little is left for the sync at the end.
+
+    That one waits, and says whether all is there: half of a download's time if it comes alone.
+    """
+    with suppress(AttributeError):  # where the system has no such thing
+        ctypes.CDLL(None).sync_file_range(
+            fd, ctypes.c_int64(offset), ctypes.c_int64(length), _WRITE
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine_registry import layout
 from engine_registry.backends.s3.objects import IF_ABSENT
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from engine_registry.backends.s3.objects import Objects
     from engine_registry.backends.s3.probe import Proof, Remembered
 
+T = TypeVar("T")
+
 # Never listed as part of a registry: derived, scratch, discarded.
-PRIVATE = ("cache/", "tmp/", f"{layout.TRASH}/")
+PRIVATE = (f"{layout.CACHE}/", "tmp/", f"{layout.TRASH}/")
 
 
 class S3Root:
@@ -63,6 +65,19 @@ class S3Root:
             "one here",
             reference="registry-missing",
         )
+
+    def beside(self, read: Callable[[], T]) -> T:
+        """What `read` gives, once there is known to be a registry: it does not wait for that.
+
+        Raises:
+            NotFound, InvalidInput, Incompatible: as `require`, whatever was read.
+        """
+        if self._known:
+            return read()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(read)
+            self.require()
+            return answer.result()
 
     def prepare(self) -> None:
         """Make this a registry that can be written to; founds it on the first write ever."""

@@ -45,11 +45,7 @@ def opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
             raise _unusable(path, "not a regular file")
         yield fd, stat
     except OSError as error:
-        raise Unavailable(
-            f"cannot read {path}: {error.strerror or error}",
-            hint="look at the disk (`dmesg`), then run the same command again",
-            reference="source-file-unreadable",
-        ) from error
+        raise unreadable(path, error) from error
     finally:
         os.close(fd)
 
@@ -87,6 +83,15 @@ def refuse_changed(path: Path, fd: int, before: os.stat_result, size_bytes: int)
         raise changed(path, f"its size changed from {before.st_size:,} while it was read")
     if after.st_mtime_ns != before.st_mtime_ns:
         raise changed(path, "it was written to while it was read")
+
+
+def unreadable(path: Path, error: OSError) -> Unavailable:
+    """The error for a file whose disk fails."""
+    return Unavailable(
+        f"cannot read {path}: {error.strerror or error}",
+        hint="look at the disk (`dmesg`), then run the same command again",
+        reference="source-file-unreadable",
+    )
 
 
 def changed(path: Path, how: str) -> InvalidInput:
