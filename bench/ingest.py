@@ -13,6 +13,10 @@ Peers, in the same run, with as many files at a time as the registry takes (one 
                      does too, and without
     dvc add          DVC's own command, on a new repository with an empty state; by copy, its
                      default, and by hard link; it hashes with MD5 and syncs nothing
+    mlflow log_artifact
+                     into a run of a store in SQLite, artifacts beside it, in a process that has
+                     stored a small one already; it hashes nothing and syncs nothing, so that
+                     what it holds can be lost or damaged unseen; with `sync`, and without
 
 Source files are in the page cache, and on disk unless the row says otherwise, before each run.
 """
@@ -20,10 +24,12 @@ Source files are in the page cache, and on disk unless the row says otherwise, b
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import statistics
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
 CORES = len(os.sched_getaffinity(0))
 HASHLIB, OPENSSL = "hashlib", "openssl dgst"
 COPY_SYNCED = "openssl dgst + cp + sync"
+MLFLOW, MLFLOW_SYNCED = "mlflow log_artifact", "mlflow log_artifact + sync"
 DVC_COPY, DVC_LINK = "dvc add, copy", "dvc add, hard link"
 
 
@@ -91,12 +98,21 @@ def _compare(scratch: Path, count: int, size_gb: float, repeats: int) -> None:
         for name, link in ((DVC_COPY, "copy"), (DVC_LINK, "hardlink")):
             add = partial(_dvc, dvc, work, "add", "--quiet", *names)
             cases.append(case(name, add, partial(_dvc_repository, dvc, work, sources, link)))
+    if mlflow := measure.peer("mlflow"):
+        peer = _Mlflow(mlflow.parent / "python", work / "mlflow")
+        for name, sync in ((MLFLOW, False), (MLFLOW_SYNCED, True)):
+            cases.append(case(name, partial(peer.log, sources, sync=sync), peer.start))
     taken = measure.interleaved(cases, repeats)
     fastest = min((HASHLIB, OPENSSL), key=lambda name: statistics.median(taken[name]))
     table = measure.Table(
         title=f"{size_gb:g} GB in {count} {'file' if count == 1 else 'files'}, "
         f"{min(count, CORES)} at a time",
-        peers={f"hashing alone ({fastest})": fastest, "openssl + cp": COPY_SYNCED, "dvc": DVC_COPY},
+        peers={
+            f"hashing alone ({fastest})": fastest,
+            "openssl + cp": COPY_SYNCED,
+            "dvc": DVC_COPY,
+            "mlflow + sync": MLFLOW_SYNCED,
+        },
         amount_gb=size_gb,
     )
     table.add(taken)
@@ -184,6 +200,65 @@ def _dvc_repository(dvc: Path, work: Path, sources: list[Path], link: str) -> No
 def _dvc(dvc: Path, work: Path, *arguments: str) -> None:
     # DVC remembers digests by inode outside the repository; here each run starts without memory.
     measure.command(dvc, *arguments, cwd=work, env={"DVC_SITE_CACHE_DIR": str(work / "site")})
+
+
+_MLFLOW_SERVES = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+from mlflow import MlflowClient
+folder, cores = sys.argv[1], int(sys.argv[2])
+client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+experiment = client.create_experiment("bench", artifact_location=f"file://{folder}/artifacts")
+run = client.create_run(experiment).info.run_id
+client.log_artifact(run, f"{folder}/log")  # the first one imports what storing takes
+print("ready", flush=True)
+paths = json.loads(sys.stdin.readline())
+with ThreadPoolExecutor(cores) as pool:
+    list(pool.map(lambda path: client.log_artifact(run, path), paths))
+print("done", flush=True)
+"""
+
+
+class _Mlflow:
+    """MLflow in a process of the peers' Python, with a new store for each time."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self._python = python
+        self._folder = folder
+        self._log = folder / "log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._folder.mkdir()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._python, "-c", _MLFLOW_SERVES, str(self._folder), str(CORES)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **measure.PEER_ENV},
+            )
+        self._hears("ready")
+
+    def log(self, sources: list[Path], *, sync: bool) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([str(path) for path in sources]) + "\n")
+        self._process.stdin.flush()
+        self._hears("done")
+        if sync:
+            stored = [path for path in (self._folder / "artifacts").rglob("*") if path.is_file()]
+            subprocess.run(["sync", *stored], check=True)
+        self._process.kill()  # how it says goodbye is not timed
+        self._process.wait()
+
+    def _hears(self, word: str) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().strip()
+        if said != word:
+            sys.exit(f"mlflow log_artifact: want {word!r}, got {said!r}\n{self._log.read_text()}")
 
 
 if __name__ == "__main__":

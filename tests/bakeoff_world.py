@@ -9,6 +9,9 @@ from typing import Any
 from engine_pipeline.bakeoff.facts import Facts, Interval, Step, wilson
 from engine_pipeline.bakeoff.file import BakeoffFile
 from engine_pipeline.bakeoff.measured import Identity, Measured, StructuredResult, SuiteScore
+from engine_pipeline.gates.lane_bars import LaneBars
+from engine_pipeline.gates.lane_metrics import judged_by
+from engine_pipeline.gates.lane_result import LaneResult, LaneSample, LaneStep
 from engine_pipeline.gates.measured import Measured as Metric
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired_result import ClientOverhead
@@ -83,6 +86,7 @@ def facts(
         "failed_must": (),
         "open_must": (),
         "structured_share": None,
+        "by_the_hour": True,
     }
     return Facts(
         name=name,
@@ -202,6 +206,79 @@ def measured(
 
 
 HERE = Device(sku="cpu-x86-64-v3", host_class="test", cpu_model="test", cores=2)
+
+
+def bars(**changes: Any) -> LaneBars:
+    """A lane of 60 requests, held to a p95 that it meets."""
+    workload = {
+        "name": "chat",
+        "prompt_tokens": {"kind": "fixed", "tokens": 20},
+        "output_tokens": {"kind": "fixed", "tokens": 8},
+        "arrival": {"kind": "poisson", "rate_per_s": 10},
+        "requests": 60,
+    }
+    return LaneBars.model_validate(
+        {"workload": workload, "ceilings": {"ttft_p95_ms": 1000}} | changes
+    )
+
+
+def lane(
+    *,
+    name: str = "chat",
+    ttft: float = 100.0,
+    slow: int = 0,
+    n: int = 60,
+    lag_ms: float = 0.0,
+    wanted: LaneBars | None = None,
+) -> LaneResult:
+    """A lane whose requests come every 100 ms; the first `slow` of them take ten times as long."""
+    wanted = wanted or bars()
+    workload = wanted.workload
+    assert workload is not None
+    samples = tuple(
+        LaneSample(
+            at_s=number / 10,
+            lag_ms=lag_ms,
+            ttft_ms=ttft * (10 if number < slow else 1),
+            tpot_ms=10.0,
+            e2e_ms=ttft + 70,
+            prompt_asked=20,
+            output_asked=8,
+            prompt_tokens=20,
+            completion_tokens=8,
+            cached_tokens=0,
+        )
+        for number in range(n)
+    )
+    times = [sample.ttft_ms or 0.0 for sample in samples]
+    made = LaneStep(
+        in_flight=None,
+        requests=n,
+        most_in_flight=2,
+        failed={},
+        unreached=0,
+        metrics={
+            "ttft_p95_ms": Metric.of(percentile_estimate(times, 0.95), "ms"),
+            "tpot_p95_ms": Metric.of(percentile_estimate([10.0] * n, 0.95), "ms"),
+        },
+        late_share=0.0,
+        lag_p99_ms=lag_ms,
+        offered_per_s=10.0,
+        window_s=(n - 1) / 10,
+        prompt_tokens_mean=20.0,
+        output_tokens_mean=8.0,
+        cached_share=0.0,
+        samples=samples,
+    )
+    return LaneResult(
+        name=name,
+        workload=workload,
+        digest=workload.digest,
+        ignores_eos=True,
+        lengths_known=True,
+        steps=(judged_by(made, wanted),),
+        client=OVERHEAD,
+    )
 
 
 def structured(valid: int = 19, requests: int = 20) -> StructuredResult:

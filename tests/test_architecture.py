@@ -53,7 +53,7 @@ PURE = {
     ),
     *(
         f"engine_pipeline.gates.html.{name}"
-        for name in ("cases", "parity", "plots", "table", "text")
+        for name in ("axis", "cases", "parity", "plots", "ratios", "table", "text")
     ),
     "engine_registry.digest",
     "engine_registry.refs",
@@ -94,6 +94,8 @@ PURE = {
     "engine_pipeline.gates.dialect",
     "engine_pipeline.gates.served_by",
     "engine_pipeline.gates.judge_model",
+    "engine_pipeline.gates.embedding_model",
+    "engine_pipeline.gates.similarity",
     "engine_pipeline.gates.standing",
     "engine_pipeline.gates.prefix",
     "engine_pipeline.gates.case_result",
@@ -104,6 +106,7 @@ PURE = {
     "engine_pipeline.gates.report",
     "engine_pipeline.gates.suite",
     "engine_pipeline.gates.stats",
+    "engine_pipeline.gates.latencies",
     "engine_pipeline.gates.judge",
     "engine_pipeline.gates.speed",
     "engine_pipeline.gates.markdown",
@@ -182,6 +185,7 @@ PURE = {
     "engine_pipeline.promote.rules",
     "engine_pipeline.tracking.facts",
     "engine_pipeline.tracking.due",
+    "engine_pipeline.tracking.mlflow.gate_metrics",
     "engine_pipeline.tracking.mlflow.names",
     "engine_pipeline.notify.settings",
     "engine_pipeline.notify.sign",

@@ -7,13 +7,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.servers.command_line import CommandProcess, start_command
 from tests.servers.dockerd import CannotStart, DockerDaemon, shared_daemon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,16 +79,9 @@ class Project:
     root: Path
     env: dict[str, str] = field(default_factory=dict)
 
-    def start(self, *args: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, **environment: str) -> CommandProcess:
         """The command line as a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-c", "from engine_pipeline.cli import main; main()", *args],
-            cwd=self.root,
-            env={**self.env, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return start_command(args, self.root, {**self.env, **environment})
 
     def run(self, *args: str, **environment: str) -> Ran:
         process = self.start(*args, "--output", "json", **environment)
@@ -105,14 +97,12 @@ class Project:
         """Run until `phase` begins, then SIGKILL: was it killed, and what it had said."""
         process = self.start(*args)
         lines: list[str] = []
-        assert process.stderr is not None
         for line in process.stderr:
             lines.append(line.strip())
             if re.match(rf"{phase}(: (?!reused)|$)", lines[-1]):
                 process.send_signal(signal.SIGKILL)
                 break
         process.stderr.close()
-        assert process.stdout is not None
         process.stdout.close()
         code = process.wait(timeout=120)
         return code == -signal.SIGKILL, lines

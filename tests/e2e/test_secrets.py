@@ -29,6 +29,8 @@ IN_ADDRESS = "plain-planted-secret-10"
 IN_ENDPOINT = "plain-planted-secret-11"
 PLANTED = (*IN_ENVIRONMENT.values(), IN_ADDRESS, IN_ENDPOINT)
 WORDS = tuple(word for text in PLANTED for word in {text, text.split("@")[0].split(":")[-1]})
+# One of these is in every word: a gigabyte is searched for two words instead of for all.
+MARKS = (b"lanted", b"LANTED")
 
 
 class Watched:
@@ -83,11 +85,13 @@ def leaks(root: Path) -> list[tuple[Path, str]]:
         data = bytes(path.relative_to(root))
         if path.is_file() and not path.is_symlink():
             data += path.read_bytes()
-        found += [(path, word) for word in WORDS if word.encode() in data]
+        if any(mark in data for mark in MARKS):
+            found += [(path, word) for word in WORDS if word.encode() in data]
     return found
 
 
 def test_the_search_would_find_a_secret(tmp_path):
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "log").write_bytes(b"\0\xff" + WORDS[0].encode() + b"\0")
-    assert leaks(tmp_path) == [(tmp_path / "deep" / "log", WORDS[0])]
+    for word in WORDS:
+        (tmp_path / "deep" / "log").write_bytes(b"\0\xff" + word.encode() + b"\0")
+        assert (tmp_path / "deep" / "log", word) in leaks(tmp_path)

@@ -132,13 +132,12 @@ def check(world: World) -> None:
 
 
 def test_a_jump_between_any_two_acts_changes_nothing_that_matters(
-    fast_dir: Path, capsys: pytest.CaptureFixture[str]
+    fast_dir: Path, proved: Callable[[str], None]
 ) -> None:
     points = range(0, len(ACTS) - 1, 3)
     for turn, at in enumerate(points):
         check(story(fast_dir / str(at), {at: JUMPS[turn % len(JUMPS)]}))
-    with capsys.disabled():
-        print(f" [{len(points)} stories of {len(ACTS)} acts, a jump in each]", end="")
+    proved(f"{len(points)} stories of {len(ACTS)} acts, a jump in each")
 
 
 def test_a_clock_that_jumps_to_and_fro_after_every_act_changes_nothing_that_matters(
@@ -151,13 +150,13 @@ def test_a_clock_that_jumps_to_and_fro_after_every_act_changes_nothing_that_matt
 @pytest.mark.nightly
 @pytest.mark.parametrize("jump", JUMPS, ids=str)
 def test_each_jump_between_any_two_acts_changes_nothing_that_matters(
-    fast_dir: Path, jump: timedelta
+    fast_dir: Path, jump: timedelta, proved: Callable[[str], None]
 ) -> None:
     for first in range(len(ACTS)):
         for second in range(first, len(ACTS), 3):
             jumps = {first: jump} if first == second else {first: jump, second: -2 * jump}
             check(story(fast_dir / f"{first}-{second}", jumps))
-    print(f"{jump}: {len(ACTS)} acts, the clock jumped once or twice between any two of them")
+    proved(f"{len(ACTS)} acts, the clock jumped by {jump} once or twice between any two of them")
 
 
 @pytest.fixture

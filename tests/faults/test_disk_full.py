@@ -134,12 +134,11 @@ def scene(fast_dir: Path) -> Scene:
 
 @pytest.mark.parametrize("name", ACTS)
 def test_a_full_disk_at_any_write_of_an_act_is_said_and_leaves_nothing_half_done(
-    scene: Scene, name: str, capsys: pytest.CaptureFixture[str]
+    scene: Scene, name: str, proved: Callable[[str], None]
 ) -> None:
     tries, refused = sweep(scene, name, Full.FROM_THEN_ON, step=11 if "ingest" in name else 5)
     assert refused > 0
-    with capsys.disabled():
-        print(f" [{name}: full at {tries} writes, refused {refused}]", end="")
+    proved(f"full at {tries} writes, refused {refused}")
 
 
 @pytest.mark.nightly
@@ -147,14 +146,19 @@ def test_a_full_disk_at_any_write_of_an_act_is_said_and_leaves_nothing_half_done
 @pytest.mark.parametrize("full", list(Full))
 @pytest.mark.parametrize("name", ACTS)
 def test_a_full_disk_at_every_write_of_an_act(
-    scene: Scene, name: str, full: Full, ring: bool, monkeypatch: pytest.MonkeyPatch
+    scene: Scene,
+    name: str,
+    full: Full,
+    ring: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    proved: Callable[[str], None],
 ) -> None:
     if ring:
         if not name.startswith("ingest"):
             pytest.skip("no file of an engine is written")
         monkeypatch.setattr(ingest, "RING_FROM_BYTES", 1)
     tries, refused = sweep(scene, name, full, step=1)
-    print(f"{name}, {full}: full at each of {tries} writes, {refused} refused, none half done")
+    proved(f"full at each of {tries} writes, {refused} refused, none half done")
 
 
 def collected(world: World, full: Full, step: int, *, purge: bool) -> tuple[int, int]:
@@ -201,19 +205,17 @@ def littered(fast_dir: Path) -> World:
 
 @pytest.mark.parametrize("purge", [False, True], ids=["discard", "purge"])
 def test_a_full_disk_at_any_write_of_a_collection_loses_nothing(
-    littered: World, purge: bool, capsys: pytest.CaptureFixture[str]
+    littered: World, purge: bool, proved: Callable[[str], None]
 ) -> None:
     tries, refused = collected(littered, Full.FROM_THEN_ON, 40, purge=purge)
-    with capsys.disabled():
-        print(f" [full at {tries} writes, refused {refused}]", end="")
+    proved(f"full at {tries} writes, refused {refused}")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("full", list(Full))
 @pytest.mark.parametrize("purge", [False, True], ids=["discard", "purge"])
 def test_a_full_disk_at_every_write_of_a_collection(
-    littered: World, purge: bool, full: Full
+    littered: World, purge: bool, full: Full, proved: Callable[[str], None]
 ) -> None:
     tries, refused = collected(littered, full, 1, purge=purge)
-    what = "purge" if purge else "discard"
-    print(f"{what}, {full}: full at each of {tries} writes, {refused} refused, nothing lost")
+    proved(f"full at each of {tries} writes, {refused} refused, nothing lost")

@@ -59,7 +59,7 @@ def final(world: World) -> None:
 
 @_MODES
 def test_invariant_8_a_collector_that_dies_at_any_write_loses_nothing_and_a_rerun_finishes(
-    world: World, mode: CrashMode, stride: int, capsys: pytest.CaptureFixture[str]
+    world: World, mode: CrashMode, stride: int, proved: Callable[[str], None]
 ) -> None:
     fill(world)
     counting = FaultPlan()
@@ -84,13 +84,12 @@ def test_invariant_8_a_collector_that_dies_at_any_write_loses_nothing_and_a_reru
             world.collector().purge()
             assert world.names(trash=True) == set(), f"write {at}"
             final(world)
-    with capsys.disabled():
-        print(f" [{world.kind}: {writes} writes of discard, died {mode} at 1 in {stride}]", end="")
+    proved(f"{writes} writes of discard, died at 1 in {stride}")
 
 
 @_MODES
 def test_invariant_8_a_purge_that_dies_at_any_write_loses_nothing_and_a_rerun_finishes(
-    world: World, mode: CrashMode, stride: int, capsys: pytest.CaptureFixture[str]
+    world: World, mode: CrashMode, stride: int, proved: Callable[[str], None]
 ) -> None:
     def finished() -> None:
         registry = world.registry()
@@ -119,11 +118,7 @@ def test_invariant_8_a_purge_that_dies_at_any_write_loses_nothing_and_a_rerun_fi
         world.pass_time(2 * DAY)  # what told of the releases that are back
         world.collector().purge()
         assert world.names(trash=True) == set(), f"write {at}"
-    with capsys.disabled():
-        print(
-            f" [{world.kind}: {counting.writes} writes of purge, died {mode} at 1 in {stride}]",
-            end="",
-        )
+    proved(f"{counting.writes} writes of purge, died at 1 in {stride}")
 
 
 class _Kernel:

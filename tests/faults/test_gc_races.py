@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,16 +23,16 @@ ROUNDS, NIGHTLY_ROUNDS = 10, int(os.environ.get("ENGINE_CI_GC_ROUNDS", "300"))
 
 
 def test_invariant_8_eight_writers_and_two_collectors_lose_nothing(
-    fast_dir: Path, capsys: pytest.CaptureFixture[str]
+    fast_dir: Path, proved: Callable[[str], None]
 ) -> None:
-    said = all_at_once(fast_dir / "registry", ROUNDS)
-    with capsys.disabled():
-        print(f" [{said}]", end="")
+    proved(all_at_once(fast_dir / "registry", ROUNDS))
 
 
 @pytest.mark.nightly
-def test_invariant_8_eight_writers_and_two_collectors_lose_nothing_for_long(fast_dir: Path) -> None:
-    print(all_at_once(fast_dir / "registry", NIGHTLY_ROUNDS))
+def test_invariant_8_eight_writers_and_two_collectors_lose_nothing_for_long(
+    fast_dir: Path, proved: Callable[[str], None]
+) -> None:
+    proved(all_at_once(fast_dir / "registry", NIGHTLY_ROUNDS))
 
 
 def all_at_once(root: Path, rounds: int) -> str:

@@ -4,7 +4,7 @@ Here a few requests for each way to go wrong; at night (`test_s3_nightly.py`) ev
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -112,19 +112,23 @@ def outage(stage: Stage, last: Fault, requests: Iterable[int]) -> int:
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_invariant_9_one_fault_at_any_request_is_not_even_noticed(
-    stage: Stage, fault: Fault
+    stage: Stage, fault: Fault, proved: Callable[[str], None]
 ) -> None:
     assert stage.requests > 60
     first = 1 + 9 * list(Fault).index(fault)
-    assert one_fault(stage, fault, range(first, stage.requests + 1, 72)) >= 2
+    ran = one_fault(stage, fault, range(first, stage.requests + 1, 72))
+    assert ran >= 2
+    proved(f"{ran} stories, nothing noticed, nothing lost")
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)
 def test_invariant_9_an_outage_from_any_request_on_leaves_a_registry_that_a_rerun_finishes(
-    stage: Stage, last: Fault
+    stage: Stage, last: Fault, proved: Callable[[str], None]
 ) -> None:
     first = 1 + 31 * LAST_WORDS.index(last)
-    assert outage(stage, last, range(first, stage.requests + 1, 93)) >= 2
+    ran = outage(stage, last, range(first, stage.requests + 1, 93))
+    assert ran >= 2
+    proved(f"{ran} stories, each finished by a rerun")
 
 
 def test_an_outage_while_a_registry_is_founded_leaves_nothing_half_founded(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """The long runs of collectors over a bucket: every request, and many writers meanwhile."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,18 +63,22 @@ def rolled_back(s3_credentials: None) -> Iterator[BucketWorld]:
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)
-def test_a_discard_cut_off_at_every_request(filled: BucketWorld, last: Fault) -> None:
+def test_a_discard_cut_off_at_every_request(
+    filled: BucketWorld, last: Fault, proved: Callable[[str], None]
+) -> None:
     requests = total(filled, Collector.discard)
     filled.assert_only_third_is_left()
     for at in range(1, requests + 1):
         cut_off_discard(filled, last, at)
         if at % 2:
             filled.empty_trash()
-    print(f"discard cut off by {last}: {requests} times, nothing lost")
+    proved(f"cut off at each of {requests} requests, nothing lost")
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)
-def test_a_purge_cut_off_at_every_request(rolled_back: BucketWorld, last: Fault) -> None:
+def test_a_purge_cut_off_at_every_request(
+    rolled_back: BucketWorld, last: Fault, proved: Callable[[str], None]
+) -> None:
     requests = total(rolled_back, Collector.purge)
     assert_put_back(rolled_back)
     for at in range(1, requests + 1):
@@ -83,12 +87,12 @@ def test_a_purge_cut_off_at_every_request(rolled_back: BucketWorld, last: Fault)
             rolled_back.run(Collector.purge, dies_at(at, last))
         rolled_back.collector().purge()
         assert_put_back(rolled_back)
-    print(f"purge cut off by {last}: {requests} times, nothing lost")
+    proved(f"cut off at each of {requests} requests, nothing lost")
 
 
 @pytest.mark.parametrize("fault", [Fault.ERROR, Fault.RESET, Fault.LOST, Fault.TRUNCATED])
 def test_a_discard_does_not_notice_one_fault_at_every_fifth_request(
-    filled: BucketWorld, fault: Fault
+    filled: BucketWorld, fault: Fault, proved: Callable[[str], None]
 ) -> None:
     requests = total(filled, Collector.discard)
     places = range(1 + list(Fault).index(fault) % 5, requests + 1, 5)
@@ -96,26 +100,28 @@ def test_a_discard_does_not_notice_one_fault_at_every_fifth_request(
         filled.load()
         filled.run(Collector.discard, stumbles_at(at, fault))
         filled.assert_only_third_is_left()
-    print(f"{fault}: {len(places)} discards, nothing noticed")
+    proved(f"{len(places)} discards, nothing noticed")
 
 
 def test_eight_writers_and_two_collectors_of_a_real_store_lose_nothing(
-    seaweed: S3Server, tmp_path: Path
+    seaweed: S3Server, tmp_path: Path, proved: Callable[[str], None]
 ) -> None:
     url = seaweed.url()
     seaweed.founded(url)
     done = race(lambda: open_registry(url), WRITERS, 2, ROUNDS, tmp_path)
     assert_nothing_lost(open_registry(url), WRITERS)
-    print(f"SeaweedFS: {dict(done)}")
+    proved(f"{dict(done)}")
 
 
-def test_eight_writers_and_two_collectors_that_purge_lose_nothing(tmp_path: Path) -> None:
+def test_eight_writers_and_two_collectors_that_purge_lose_nothing(
+    tmp_path: Path, proved: Callable[[str], None]
+) -> None:
     """Copies settle within half a minute, so that purges meet discards and restores."""
     with fast_bucket(times=120) as opened:
         done = race(opened, WRITERS, 2, 4 * ROUNDS, tmp_path)
         assert done["purged"] > 0
         assert_nothing_lost(opened(), WRITERS)
-    print(f"a fast clock: {dict(done)}")
+    proved(f"{dict(done)}")
 
 
 def total(world: BucketWorld, act) -> int:

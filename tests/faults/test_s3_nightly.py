@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,19 @@ __all__ = ["stage"]
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_one_fault_at_every_request(stage: Stage, fault: Fault) -> None:
+def test_one_fault_at_every_request(
+    stage: Stage, fault: Fault, proved: Callable[[str], None]
+) -> None:
     ran = one_fault(stage, fault, range(1, stage.requests + 1))
-    print(f"{fault}: {ran} stories, nothing noticed, nothing lost")
+    proved(f"{ran} stories, nothing noticed, nothing lost")
 
 
 @pytest.mark.parametrize("last", LAST_WORDS)
-def test_an_outage_from_every_request_on(stage: Stage, last: Fault) -> None:
+def test_an_outage_from_every_request_on(
+    stage: Stage, last: Fault, proved: Callable[[str], None]
+) -> None:
     ran = outage(stage, last, range(1, stage.requests + 1))
-    print(f"outage after {last}: {ran} stories, each finished by a rerun")
+    proved(f"{ran} stories, each finished by a rerun")
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -61,6 +66,8 @@ def test_one_fault_at_every_fifth_request_to_a_real_store(
             assert run(number) == expected, f"request {number}"
 
 
-def test_64_promoters_on_one_channel_of_a_real_store(seaweed: S3Server) -> None:
+def test_64_promoters_on_one_channel_of_a_real_store(
+    seaweed: S3Server, proved: Callable[[str], None]
+) -> None:
     took_s, requests = race(seaweed, promoters=64)
-    print(f"64 promoters, 64 events in order without a gap: {took_s:.0f} s, {requests} requests")
+    proved(f"64 promoters, 64 events in order without a gap: {took_s:.0f} s, {requests} requests")

@@ -1,6 +1,7 @@
 """Many promoters on one channel over S3: a total order without gaps, and nobody told a lie."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Barrier
@@ -73,6 +74,7 @@ def race(server: S3Server, promoters: int) -> tuple[float, int]:
 
 
 def test_invariant_5_of_8_promoters_over_s3_each_gets_its_own_place_in_one_order(
-    seaweed: S3Server,
+    seaweed: S3Server, proved: Callable[[str], None]
 ) -> None:
-    race(seaweed, promoters=8)
+    took_s, requests = race(seaweed, promoters=8)
+    proved(f"8 events in order without a gap: {took_s:.1f} s, {requests} requests")

@@ -12,7 +12,17 @@ from engine_pipeline.bakeoff.measured import Unmeasured
 from engine_pipeline.bakeoff.page import to_html
 from engine_pipeline.bakeoff.result import BakeoffResult, judge_bakeoff
 from engine_pipeline.gates.outcome import Outcome
-from tests.bakeoff_world import AT, HERE, PLAIN, file, measured, performance, structured
+from tests.bakeoff_world import (
+    AT,
+    HERE,
+    PLAIN,
+    bars,
+    file,
+    lane,
+    measured,
+    performance,
+    structured,
+)
 from tests.servers.chromium import find_chromium, look_at, running
 
 pytestmark = [
@@ -22,6 +32,8 @@ pytestmark = [
     pytest.mark.xdist_group("chromium"),
 ]
 SIZES = {"desktop": (1280, 900), "tablet": (940, 900), "phone": (360, 740)}
+# Of SmolLM2-135M at three precisions, by golden_prompts/bakeoffs/smollm2-cpu.yaml.
+STORED = Path(__file__).parents[1] / "data" / "pages" / "bakeoff.json"
 LONG = "a-very-long-name-of-a-contestant-that-goes-on-and-on"
 HOSTILE = f"</style><script>window.dirty = 1</script>\u202eevil {'x' * 300}"
 
@@ -30,12 +42,26 @@ def page(kind: str) -> BakeoffResult:
     """A bake-off of four, one of whom is not there."""
     names = ("one", "two", LONG, "absent")
     who = [PLAIN["contestants"][0] | {"name": name} for name in names]
-    wanted = file(contestants=who, limits={"min_score": 0.5, "max_ttft_p95_ms": 500})
+    chat = bars(slo={"max_ttft_ms": 150}, min_good_share=0.5)
+    wanted = file(
+        contestants=who,
+        limits={"min_score": 0.5, "max_ttft_p95_ms": 500},
+        lanes={"chat": chat.model_dump(mode="json", exclude_none=True)},
+        optimise=["cost", {"lane": "chat", "metric": "e2e_p95_ms"}] if kind != "tied" else ["cost"],
+    )
+    lanes = {"lanes": (lane(slow=20, wanted=chat),)}
     text = HOSTILE if kind == "hostile" else "ours"
     found = {
-        "one": measured(structured=structured(), device=HERE, identity={"what": text}),
-        "two": measured(passed=8, steps=(performance(ttft=200 if kind != "tied" else 100),)),
-        LONG: measured(passed=3, identity={"model_revision": text}),
+        "one": measured(
+            structured=structured(),
+            device=HERE,
+            identity={"what": text},
+            lanes=(lane(wanted=chat),),
+        ),
+        "two": measured(
+            passed=8, steps=(performance(ttft=200 if kind != "tied" else 100),), **lanes
+        ),
+        LONG: measured(passed=3, identity={"model_revision": text}, **lanes),
     }
     gone = Unmeasured(outcome=Outcome.ERRORED, why=f"{text}: no answer")
     return judge_bakeoff(wanted, found, {"absent": gone}, AT)
@@ -67,8 +93,6 @@ def test_the_page_fits_asks_for_nothing_and_shows_the_choice_at_once(
     path.write_text(to_html(page(kind)))
     width, height = SIZES[size]
     found = look_at(path.as_uri(), browser, width=width, height=height, scheme=scheme)
-    if kept := os.environ.get("ENGINE_CI_SCREENSHOTS"):
-        (Path(kept) / f"bakeoff-{kind}-{size}-{scheme}.png").write_bytes(found.png)
     facts = found.facts
     assert found.requests == [path.as_uri()]
     assert facts["overflow"] <= 0
@@ -79,3 +103,13 @@ def test_the_page_fits_asks_for_nothing_and_shows_the_choice_at_once(
     shades = [int(part) for part in facts["background"].strip("rgb()").split(",")]
     assert max(shades) < 60 if scheme == "dark" else min(shades) > 200
     assert (facts["scripts"], facts["dirty"], found.complaints) == (0, None, [])
+
+
+def test_a_stored_bakeoff_becomes_the_picture_in_the_docs(browser, tmp_path):
+    path = tmp_path / "bakeoff.html"
+    path.write_text(to_html(BakeoffResult.model_validate_json(STORED.read_bytes())))
+    found = look_at(path.as_uri(), browser, width=1100, height=1620, scheme="light")
+    assert found.facts["overflow"] <= 0
+    assert found.facts["wide"] == found.facts["squeezed"] == found.complaints == []
+    if kept := os.environ.get("ENGINE_CI_SCREENSHOTS"):
+        (Path(kept) / "bakeoff.png").write_bytes(found.png)

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_pipeline.backends.port import EngineFacts, EngineFile, OwnWords, ServeCommand
 from engine_pipeline.bakeoff.entry import EngineEntry, checked_identity, endpoint_entry, key_of
 from engine_pipeline.bakeoff.file import BakeoffFile, Contestant
 from engine_pipeline.bakeoff.kept import only_one
@@ -23,46 +23,24 @@ from engine_pipeline.bakeoff.markdown import to_markdown
 from engine_pipeline.bakeoff.measured import Measured, Unmeasured
 from engine_pipeline.bakeoff.page import to_html
 from engine_pipeline.bakeoff.result import BakeoffResult, judge_bakeoff
-from engine_pipeline.bakeoff.run import masked, run_bakeoff
+from engine_pipeline.bakeoff.run import run_bakeoff
+from engine_pipeline.bakeoff.trial import trial_of
+from engine_pipeline.gates.client import Endpoint
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.report import Device
 from engine_pipeline.gates.suite import Suite
 from engine_pipeline.progress import Silent
-from engine_pipeline.spec.model import EngineKind
 from engine_registry.digest import Digest
-from engine_registry.documents import canonical_json
 from engine_registry.errors import Conflict, InvalidInput
-from engine_registry.registry import Registry, open_registry
-from engine_registry.testing.samples import TickingClock, sample_engine
+from engine_registry.registry import Registry
+from engine_registry.testing.samples import TickingClock
 from tests.bakeoff_world import OVERHEAD
+from tests.chat_world import GOOD, SUITE, ChatBackend, engine_of, registry_at, suite_of
 from tests.servers.endpoint import endpoint
 
 PATIENCE_S = 60.0
-KEY = "sk-proj-Zx81QwErTyUiOpAsDfGh"
-GOOD = {"Capital of France?": "It is Paris.", "2 + 2?": "4"}
+TODAY = date(2026, 3, 1)
 FITS = '{"place": "Paris", "year": 1889}'
-SUITE = Suite.model_validate(
-    {
-        "name": "core",
-        "owner": "x",
-        "description": "x",
-        "model": "m",
-        "reference": {"spec": "m/t-fp16", "note": "x"},
-        "sampling": {"temperature": 0, "top_p": 1, "seed": 1, "max_tokens": 16},
-        "cases": [
-            {
-                "id": name,
-                "tags": ["facts"],
-                "messages": [{"role": "user", "content": asked}],
-                "checks": [{"kind": "contains", "all_of": [want]}],
-            }
-            for name, asked, want in (
-                ("capital", "Capital of France?", "Paris"),
-                ("sum", "2 + 2?", "4"),
-            )
-        ],
-    }
-)
 PLAIN: dict[str, Any] = {
     "schema_version": 1,
     "name": "demo",
@@ -102,8 +80,13 @@ def bake(
     environment: dict[str, str] | None = None,
     entries: dict[str, Any] | None = None,
     again: bool = False,
+    suite: Suite = SUITE,
+    judge: Endpoint | None = None,
+    today: date = TODAY,
     **changes: Any,
 ) -> BakeoffResult:
+    if judge is not None:
+        changes["judge"] = {"endpoint": judge.base_url, "model": judge.model}
     file = BakeoffFile.model_validate(PLAIN | {"contestants": contestants} | changes)
     asked: dict[str, Any] = dict(entries or {})
     for one in file.contestants:
@@ -112,9 +95,9 @@ def bake(
                 asked[one.name] = endpoint_entry(one, environment or {})
             except InvalidInput as error:
                 asked[one.name] = Unmeasured(outcome=Outcome.ERRORED, why=error.message)
+    trial = trial_of(file, [suite], today=today, judge=judge)
     found = run_bakeoff(
-        file,
-        [SUITE],
+        trial,
         asked,
         workdir=tmp_path / "kept",
         again=again,
@@ -249,36 +232,163 @@ def test_a_damaged_measurement_is_made_anew(tmp_path):
         assert len(server.truths) == asked * 3 // 2
 
 
+WORKLOAD = {
+    "name": "chat",
+    "prompt_tokens": {"kind": "uniform", "low": 20, "high": 60},
+    "output_tokens": {"kind": "fixed", "tokens": 4},
+    "arrival": {"kind": "poisson", "rate_per_s": 100},
+    "requests": 60,
+}
+LANE: dict[str, Any] = {
+    "workload": WORKLOAD,
+    "slo": {"max_ttft_ms": 150},
+    "min_good_share": 0.3,
+    "max_client_lag_ms": 20000,
+}
+
+
+def test_users_as_they_come_are_a_row_of_their_own_and_can_decide(tmp_path):
+    goal = {"lane": "interactive", "metric": "ttft_p95_ms"}
+    # Both do well with few in flight; only one of them answers within the SLO.
+    with (
+        endpoint(answers=GOOD, structured=FITS) as (quick, _),
+        endpoint(answers=GOOD, structured=FITS, ttft_s=0.3) as (slow, server),
+    ):
+        both = [at("quick", quick, price=9.0), at("slow", slow)]
+        limited = bake(tmp_path, both, lanes={"interactive": LANE})
+        asked = len(server.truths)
+        lenient = {"workload": WORKLOAD, "ceilings": {"ttft_p95_ms": 9000}}
+        preferred = bake(tmp_path, both, lanes={"interactive": lenient}, optimise=[goal, "cost"])
+    assert limited.winner == "quick"
+    [why] = row(limited, "slow").reasons
+    assert why.startswith("interactive: good_share 0 of requests, want at least 0.3")
+    [quick_row], [slow_row] = row(limited, "quick").lanes, row(limited, "slow").lanes
+    assert (quick_row.outcome, slow_row.outcome) == (Outcome.PASSED, Outcome.FAILED)
+    assert quick_row.load == "60 requests, 100 requests/s, Poisson"
+    assert slow_row.numbers["ttft_p95_ms"].value >= 300
+    # Other bars are judged anew from what was measured.
+    assert len(server.truths) == asked
+    assert preferred.winner == "quick"
+    assert "in TTFT p95 of interactive quick at" in preferred.recommendation
+    for face in (to_markdown(limited), to_html(limited)):
+        assert "quick, interactive" in face
+        assert "Every lane" in face
+        assert "goodput of interactive at least 30%" in face
+    # None of the slow one's requests was good, so no bar lets it in; the quick one has its end.
+    assert {flip.up for flip in limited.flips if flip.lever == "lane bar"} == {True}
+
+
+def test_a_client_that_cannot_keep_up_shows_nobody_to_meet_a_lanes_bars(tmp_path):
+    late = LANE | {"max_client_lag_ms": 0.000001}
+    with endpoint(answers=GOOD, structured=FITS) as (url, _):
+        result = bake(
+            tmp_path, [at("one", url), at("two", url + "/v1")], lanes={"interactive": late}
+        )
+    assert (result.winner, result.outcome) == (None, Outcome.INCONCLUSIVE)
+    assert "interactive: client the client could not keep up" in row(result, "one").reasons[0]
+
+
+def test_another_workload_is_measured_anew_and_other_bars_are_not(tmp_path):
+    with endpoint(answers=GOOD, structured=FITS) as (url, server):
+        both = [at("one", url), at("two", url + "/v1")]
+        bake(tmp_path, both, lanes={"chat": LANE})
+        asked = len(server.truths)
+        harder = LANE | {"slo": {"max_ttft_ms": 0.001}, "ceilings": {"e2e_p99_ms": 0.001}}
+        assert bake(tmp_path, both, lanes={"chat": harder}).winner is None
+        assert len(server.truths) == asked
+        bake(tmp_path, both, lanes={"chat": LANE | {"workload": WORKLOAD | {"requests": 61}}})
+        assert len(server.truths) == 2 * (asked + 1)
+
+
+PACKAGE = """
+def is_short(answer, *, most):
+    return None if len(answer["text"]) <= most else f"{len(answer['text'])} characters"
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that declares a check; gives the file of its code."""
+    site = tmp_path / "site"
+    info = site / "short_checks-1.dist-info"
+    info.mkdir(parents=True)
+    (site / "short_checks.py").write_text(PACKAGE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: short-checks\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[engine_ci.checks]\nis_short = short_checks:is_short\n")
+    (info / "RECORD").write_text("short_checks.py,,\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    return site / "short_checks.py"
+
+
+def test_a_judge_and_the_code_of_a_package_decide_as_they_do_in_a_gate(tmp_path, package):
+    checks = [
+        {"kind": "judge", "question": "Does it name the capital?"},
+        {"kind": "python", "entry_point": "short_checks:is_short", "options": {"most": 20}},
+    ]
+    asked = suite_of(
+        {
+            "id": "told",
+            "tags": ["facts"],
+            "messages": [{"role": "user", "content": "And of Spain?"}],
+            "checks": checks,
+        }
+    )
+    verdict = '{"reason": "as asked", "verdict": "yes"}'
+    spain = GOOD | {"And of Spain?": "Madrid."}
+    at_length = GOOD | {"And of Spain?": "That is Madrid, as far as is known."}
+    with (
+        endpoint(answer=verdict, structured=verdict) as (where, server),
+        endpoint(answers=spain, structured=FITS) as (good, _),
+        endpoint(answers=at_length, structured=FITS) as (wordy, _),
+    ):
+        both = [at("good", good), at("wordy", wordy)]
+        place = Endpoint(base_url=where, model="big")
+        result = bake(tmp_path, both, suite=asked, judge=place)
+        judged = len(server.truths)
+        # The judge is not asked again of what is known, and other code is another measurement.
+        bake(tmp_path, both, suite=asked, judge=place)
+        assert len(server.truths) == judged == 2
+        package.write_text(PACKAGE.replace("<=", "<"))
+        bake(tmp_path, both, suite=asked, judge=place)
+        assert len(server.truths) == 2 * judged
+    assert row(result, "good").suites[0].failed == ()
+    assert row(result, "wordy").suites[0].failed == ("told",)
+    told = dict(row(result, "good").advisers)
+    assert told["judge"].startswith("big at http://127.0.0.1")
+    assert told["check"].startswith("short_checks:is_short of short-checks 1, ")
+    assert "short_checks:is_short" in to_html(result)
+    with pytest.raises(InvalidInput, match="needs `judge` for told, the file names none"):
+        bake(tmp_path, both, suite=asked)
+
+
+def test_a_case_in_quarantine_is_asked_and_does_not_count_until_its_day_is_over(tmp_path):
+    quarantine = {"owner": "Ada", "until": str(TODAY), "reason": "flaky"}
+    left_out = {
+        "id": "flaky",
+        "tags": ["facts"],
+        "must": True,
+        "messages": [{"role": "user", "content": "Who knows?"}],
+        "checks": [{"kind": "contains", "all_of": ["Nobody"]}],
+        "quarantine": quarantine,
+    }
+    with endpoint(answers=GOOD, structured=FITS) as (url, _):
+        both = [at("one", url), at("two", url + "/v1")]
+        meanwhile = bake(tmp_path, both, suite=suite_of(left_out))
+        afterwards = bake(tmp_path, both, suite=suite_of(left_out), today=TODAY + timedelta(days=1))
+    assert row(meanwhile, "one").score.value == 1.0
+    assert row(meanwhile, "one").suites[0].failed == ("flaky",)
+    assert afterwards.winner is None
+    assert "cases that must pass failed: flaky" in " ".join(row(afterwards, "one").reasons)
+
+
 def test_two_bakeoffs_never_measure_at_once(tmp_path):
     with only_one(tmp_path / "kept"), pytest.raises(Conflict, match="another bake-off"):
         bake(tmp_path, [at("a", "http://127.0.0.1:1"), at("b", "http://127.0.0.1:1/x")])
 
 
-def test_a_key_that_a_server_repeats_reaches_no_file_and_no_answer(tmp_path):
-    # The first answer holds it whole; the second is cut in the middle of it by a report's limit.
-    answers = {
-        "Capital of France?": f"Paris, {KEY}",
-        "2 + 2?": "4 " + "x" * (2000 - 2 - len(KEY) // 2) + KEY,
-    }
-    with endpoint(answers=answers, structured=f'{{"{KEY}": 1}}', api_key=KEY) as (url, _):
-        result = bake(
-            tmp_path,
-            [
-                at("good", url, api_key_env="GOOD_KEY"),
-                at("bad", url, api_key_env="BAD_KEY"),
-            ],
-            environment={"GOOD_KEY": f"{KEY}\n", "BAD_KEY": f"{KEY}-not"},
-        )
-    assert "HTTP 401" in row(result, "bad").reasons[0]
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "kept").iterdir())
-    shown = result.model_dump_json() + to_markdown(result) + to_html(result)
-    assert KEY[:12].encode() not in kept
-    assert KEY[:12] not in shown
-    assert b"Paris, ***" in kept
-
-
 @pytest.mark.parametrize(
-    "value", ["", "   ", "short", "with a blank inside", "schlüssel-schlüssel"]
+    "value", ["", "   ", "short", "with a blank inside", "schlüssel-schlüssel", 'with"a-quote']
 )
 def test_a_variable_that_holds_no_key_is_told_without_its_value(value):
     contestant = Contestant.model_validate(at("a", "http://x", api_key_env="THE_KEY"))
@@ -287,52 +397,10 @@ def test_a_variable_that_holds_no_key_is_told_without_its_value(value):
     assert not value.strip() or value not in caught.value.message
 
 
-def test_a_secret_is_masked_whole_in_pieces_and_more_than_once():
-    secret = "abcdefgh-ijkl"
-    assert masked(f"x {secret} y {secret}", secret) == "x *** y ***"
-    assert masked("cut: abcdefgh-ij", secret) == "cut: ***"
-    assert masked("abcdefg and nothing more", secret) == "abcdefg and nothing more"
-    assert masked("abcdefghabcdefgh-ijkl", secret) == "******"
-
-
-class ChatBackend:
-    """What a bake-off asks of an engine kind; the engine is a chat server's behaviour, in JSON."""
-
-    kind = EngineKind.LLAMA_CPP
-    words = OwnWords()
-
-    def inspect(self, engine_dir: Path) -> EngineFacts:
-        size = (engine_dir / "behaviour.json").stat().st_size
-        media = "application/json"
-        return EngineFacts(
-            kind=self.kind,
-            format="json",
-            format_version="1",
-            architecture="chat",
-            tensor_types={},
-            parameters=0,
-            files=(EngineFile(path="behaviour.json", size_bytes=size, media_type=media),),
-        )
-
-    def serve(self, facts: EngineFacts, runtime_config: dict[str, Any]) -> ServeCommand:
-        module = "engine_pipeline.gates.testing.chat_server"
-        argv = ("{python}", "-m", module, "--port", "{port}")
-        where = ("--behaviour-file", "{engine}/behaviour.json")
-        options = runtime_config.get("options", ())
-        return ServeCommand(argv=(*argv, *where, *options), model_name="engine")
-
-
-def registry_at(tmp_path: Path) -> Registry:
-    opened = open_registry(str(tmp_path / "registry"), TickingClock())
-    opened.stores.blobs.add_bytes(b"founds it")
-    return opened
-
-
 def engine_entry(
     registry: Registry, tmp_path: Path, *, options: tuple[str, ...] = (), **behaviour: Any
 ) -> EngineEntry:
-    data = canonical_json({"answers": GOOD, "structured": FITS, **behaviour})
-    digest = sample_engine(registry, str(behaviour), {"behaviour.json": data}).digest
+    digest = engine_of(registry, structured=FITS, **behaviour)
     contestant = Contestant.model_validate({"name": "x", "engine": str(digest)})
     return EngineEntry(
         identity=checked_identity(contestant, digest, "r1", Digest.of(b"template")),
@@ -380,8 +448,9 @@ def test_what_a_server_is_started_with_is_part_of_what_is_kept(tmp_path):
     file = BakeoffFile.model_validate(PLAIN | {"contestants": [ours("a"), ours("b")]})
     plain = engine_entry(registry, tmp_path)
     other = engine_entry(registry, tmp_path, options=("--load-s", "0"))
-    assert key_of(plain, file, [SUITE]) != key_of(other, file, [SUITE])
-    assert key_of(plain, file, [SUITE]) == key_of(engine_entry(registry, tmp_path), file, [SUITE])
+    trial = trial_of(file, [SUITE], today=TODAY)
+    assert key_of(plain, trial) != key_of(other, trial)
+    assert key_of(plain, trial) == key_of(engine_entry(registry, tmp_path), trial)
 
 
 def test_a_file_that_states_another_revision_than_the_engine_was_built_from_is_refused():

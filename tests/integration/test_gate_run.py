@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,88 +13,32 @@ from typing import Any
 
 import pytest
 
-from engine_pipeline.backends.port import EngineFacts, EngineFile, OwnWords, ServeCommand
 from engine_pipeline.gates import report as reports
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.gates.report import Device, Report
 from engine_pipeline.gates.run import attach, run_gate
-from engine_pipeline.gates.suite import Suite
 from engine_pipeline.progress import Silent
 from engine_pipeline.promote.evidence import read_report
-from engine_pipeline.spec.model import EngineKind
 from engine_registry.documents import canonical_json
 from engine_registry.errors import IntegrityError, InvalidInput, NotFound
 from engine_registry.manifest import REPORT_ARTIFACT
 from engine_registry.registry import Registry, open_registry
 from engine_registry.testing.faults import CrashMode, FaultPlan, SimulatedCrash, faulty
-from engine_registry.testing.samples import TickingClock, sample_engine
+from engine_registry.testing.samples import sample_engine
+from tests.chat_world import SUITE, ChatBackend, engine_of, registry_at
 
 PATIENCE_S = 20.0
 DEVICE = Device(
     sku="cpu-x86-64-v3", host_class="test host", cpu_model="test", cores=2, runtime={"chat": "1"}
 )
-SUITE = Suite.model_validate(
-    {
-        "name": "demo",
-        "owner": "x",
-        "description": "x",
-        "model": "m",
-        "reference": {"spec": "m/t-fp16", "note": "x"},
-        "sampling": {"temperature": 0, "top_p": 1, "seed": 1, "max_tokens": 16},
-        "cases": [
-            {
-                "id": name,
-                "tags": ["facts"],
-                "messages": [{"role": "user", "content": asked}],
-                "checks": [{"kind": "contains", "all_of": [want]}],
-            }
-            for name, asked, want in (
-                ("capital", "Capital of France?", "Paris"),
-                ("sum", "2 + 2?", "4"),
-            )
-        ],
-    }
-)
-GOOD = {"Capital of France?": "It is Paris.", "2 + 2?": "4"}
-
-
-class ChatBackend:
-    """What a gate asks of an engine kind; the engine is a chat server's behaviour, in JSON."""
-
-    kind = EngineKind.LLAMA_CPP
-    words = OwnWords()
-
-    def inspect(self, engine_dir: Path) -> EngineFacts:
-        path = engine_dir / "behaviour.json"
-        try:
-            behaviour = json.loads(path.read_text())
-        except ValueError as error:
-            raise InvalidInput(f"{path.name}: not JSON", hint="rebuild") from error
-        size = path.stat().st_size
-        return EngineFacts(
-            kind=self.kind,
-            format="json",
-            format_version="1",
-            architecture="chat",
-            tensor_types={},
-            parameters=0,
-            files=(EngineFile(path=path.name, size_bytes=size, media_type="application/json"),),
-            details=behaviour,
-        )
-
-    def serve(self, facts: EngineFacts, runtime_config: dict[str, Any]) -> ServeCommand:
-        module = "engine_pipeline.gates.testing.chat_server"
-        behaviour = f"{{engine}}/{facts.files[0].path}"
-        argv = ("{python}", "-m", module, "--port", "{port}", "--behaviour-file", behaviour)
-        return ServeCommand(argv=(*argv, *runtime_config.get("options", ())), model_name="engine")
 
 
 def policy(**changes: Any) -> GatePolicy:
     return GatePolicy.model_validate(
         {
-            "suite": "demo",
+            "suite": SUITE.name,
             "load_timeout_s": PATIENCE_S,
             "timeout_s": PATIENCE_S,
             "quality": {"min_score": 0.9},
@@ -104,19 +47,18 @@ def policy(**changes: Any) -> GatePolicy:
     )
 
 
+# What is looked at first, of an engine whose server gives no log probabilities.
+GATE_ZERO = {
+    "load": Outcome.PASSED,
+    "finite log probabilities": Outcome.SKIPPED,
+    "degenerate answers": Outcome.PASSED,
+}
 SPEED = {"requests": 60, "concurrency": 2, "output_tokens": 8, "max_ttft_p95_ms": 5000}
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
-    opened = open_registry(str(tmp_path / "registry"), TickingClock())
-    opened.stores.blobs.add_bytes(b"founds it")
-    return opened
-
-
-def engine_of(registry: Registry, **behaviour: Any):
-    data = canonical_json({"answers": GOOD, **behaviour})
-    return sample_engine(registry, str(sorted(behaviour)), {"behaviour.json": data}).digest
+    return registry_at(tmp_path)
 
 
 def judge(registry: Registry, engine, tmp_path: Path, **changes: Any):
@@ -126,7 +68,7 @@ def judge(registry: Registry, engine, tmp_path: Path, **changes: Any):
         engine=engine,
         gate="smoke",
         policy=wanted,
-        suite=SUITE,
+        suite=changes.pop("suite", SUITE),
         backend=ChatBackend(),
         runtime_config={"options": changes.pop("options", ())},
         device=DEVICE,
@@ -149,7 +91,7 @@ def test_a_good_engine_passes_and_the_report_is_attached_to_it(registry, tmp_pat
     engine = engine_of(registry)
     report, referrer = judge(registry, engine, tmp_path, policy=policy(performance=SPEED))
     assert outcomes(report) == {
-        "load": Outcome.PASSED,
+        **GATE_ZERO,
         "score": Outcome.PASSED,
         "ttft_p95_ms": Outcome.PASSED,
     }
@@ -193,7 +135,7 @@ def test_each_lane_is_measured_under_its_own_load_and_held_to_its_own_bars(regis
     wanted = policy(lanes={"interactive": LANE, "batch": BATCH})
     report, referrer = judge(registry, engine, tmp_path, policy=wanted)
     assert outcomes(report) == {
-        "load": Outcome.PASSED,
+        **GATE_ZERO,
         "score": Outcome.PASSED,
         "interactive: ttft_p95_ms": Outcome.PASSED,
         "batch: ttft_p95_ms": Outcome.FAILED,
@@ -222,11 +164,51 @@ def test_a_bad_answer_fails_the_gate(registry, tmp_path):
     report, _ = judge(registry, engine, tmp_path)
     assert report.outcome is Outcome.FAILED
     assert outcomes(report) == {
-        "load": Outcome.PASSED,
+        **GATE_ZERO,
         "score": Outcome.FAILED,
         "performance": Outcome.SKIPPED,
     }
     assert report.reasons == ("score: 0.000, want at least 0.900 (0 of 2 cases passed)",)
+
+
+def test_one_answer_that_loops_fails_the_gate_although_the_score_is_met(registry, tmp_path):
+    looping = "4 " + "again " * 14
+    engine = engine_of(registry, answers={"Capital of France?": "It is Paris.", "2 + 2?": looping})
+    half = policy(quality={"min_score": 0.5})
+    report, _ = judge(registry, engine, tmp_path, policy=half)
+    found = outcomes(report)
+    assert (report.outcome, found["score"]) == (Outcome.FAILED, Outcome.PASSED)
+    assert found["degenerate answers"] is Outcome.FAILED
+    assert report.reasons[0].startswith("degenerate answers: 1 of 2, want none: sum: loop: 'again'")
+
+
+def test_log_probabilities_that_are_no_numbers_fail_the_gate_although_the_words_are_right(
+    registry, tmp_path
+):
+    engine = engine_of(registry, logprob="NaN")
+    report, _ = judge(registry, engine, tmp_path)
+    assert outcomes(report)["score"] is Outcome.PASSED
+    assert outcomes(report)["finite log probabilities"] is Outcome.FAILED
+    assert report.outcome is Outcome.FAILED
+    sound, _ = judge(registry, engine_of(registry, logprob="-0.5"), tmp_path)
+    assert outcomes(sound)["finite log probabilities"] is Outcome.PASSED
+
+
+def test_a_gate_asks_its_suite_again_under_load_where_the_policy_says_so(registry, tmp_path):
+    engine = engine_of(registry, ttft_s=0.02)
+    busy = policy(under_load={"concurrency": 3, "min_agreement": 1.0})
+    report, referrer = judge(registry, engine, tmp_path, policy=busy)
+    assert outcomes(report) == {
+        **GATE_ZERO,
+        "score": Outcome.PASSED,
+        "score under load": Outcome.PASSED,
+        "same answers under load": Outcome.PASSED,
+        "performance": Outcome.SKIPPED,
+    }
+    assert report.under_load is not None
+    assert (report.under_load.most_in_flight, report.under_load.compared) == (3, 2)
+    assert "## Under load" in to_markdown(report)
+    assert read_report(registry, engine, referrer) == report
 
 
 def test_an_engine_that_is_too_slow_fails_although_it_answers_well(registry, tmp_path):
@@ -280,7 +262,9 @@ def test_an_engine_that_crashes_under_a_question_fails_with_what_it_was(registry
     assert report.outcome is Outcome.FAILED
     assert "exited with code 70 while it was asked" in report.load.reason
     assert outcomes(report) == {
+        **GATE_ZERO,
         "load": Outcome.FAILED,
+        "degenerate answers": Outcome.SKIPPED,
         "score": Outcome.ERRORED,
         "performance": Outcome.SKIPPED,
     }
@@ -292,6 +276,7 @@ def test_an_engine_that_crashes_under_load_fails_although_it_answered_well(regis
     engine = engine_of(registry, exit_after=5)
     report, _ = judge(registry, engine, tmp_path, policy=policy(performance=SPEED))
     assert outcomes(report) == {
+        **GATE_ZERO,
         "load": Outcome.FAILED,
         "score": Outcome.PASSED,
         "performance": Outcome.SKIPPED,
@@ -390,7 +375,7 @@ story = importlib.util.module_from_spec(spec)
 sys.modules["gate_story"] = story
 spec.loader.exec_module(story)
 work = Path(sys.argv[2])
-registry = story.open_registry(str(work / "registry"), story.TickingClock())
+registry = story.registry_at(work)
 engine = story.engine_of(registry, ttft_s=600.0)
 print("judging", flush=True)
 story.judge(registry, engine, work)
@@ -405,6 +390,7 @@ def _interrupt(tmp_path: Path, number: int) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as owner:
         port = _wait_for_port(work, owner)
         os.kill(owner.pid, number)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from engine_pipeline.promote.moves import Desk
 from engine_pipeline.promote.rollback import roll_back
 from engine_pipeline.tracking.deliver import Pace, Run, run_once
 from engine_pipeline.tracking.feed import Feed
+from engine_pipeline.tracking.mlflow.gate_metrics import gate_curves
 from engine_pipeline.tracking.mlflow.mirror import MlflowMirror
 from engine_pipeline.tracking.mlflow.server import Address, MlflowServer
 from engine_pipeline.tracking.outbox import Outbox
@@ -35,6 +36,7 @@ from engine_registry.testing.samples import (
 )
 from tests.servers.mlflow_fake import mlflow_running
 from tests.servers.mlflow_server import CannotStart, MlflowProcess, Postgres
+from tests.unit.gates import report_samples as samples
 from tests.unit.tracking.conftest import World
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("mlflow")]
@@ -55,7 +57,7 @@ def server(request) -> Iterator[MlflowProcess]:
     try:
         if postgres:
             postgres.start()
-        print(f"\n{request.param}: first start {server.start():.1f} s")
+        server.start()
         yield server
     except CannotStart as error:
         pytest.skip(f"no MLflow on {request.param}: {error}")
@@ -93,7 +95,7 @@ def engines(world: World, first: int, last: int) -> None:
 
 
 def shown_by(server: MlflowProcess) -> dict:
-    """What the server shows, without the ids that it gave."""
+    """What the server shows, with the mirror's ids for those that it gave."""
     found = server.ask(f"mlflow/experiments/get-by-name?experiment_name={quote(EXPERIMENT, '')}")
     experiment = found["experiment"]["experiment_id"]
     runs, token = [], None
@@ -105,6 +107,12 @@ def shown_by(server: MlflowProcess) -> dict:
         if not token:
             break
     shown = {}
+    known = {
+        run["info"]["run_id"]: tag["value"]
+        for run in runs
+        for tag in run["data"]["tags"]
+        if tag["key"] == "engine_ci.id"
+    }
     for run in runs:
         tags = {t["key"]: t["value"] for t in run["data"]["tags"]}
         assert tags["engine_ci.id"] not in shown, "one fact has two runs"
@@ -112,8 +120,8 @@ def shown_by(server: MlflowProcess) -> dict:
             run["info"]["status"],
             {p["key"]: p["value"] for p in run["data"].get("params", [])},
             {m["key"]: m["value"] for m in run["data"].get("metrics", [])},
-            {key: value for key, value in tags.items() if key.startswith("engine_ci.")},
-            artifact(server, run["info"]) if tags["engine_ci.kind"] == "gate" else None,
+            own(tags, known),
+            files(server, run["info"]) if tags["engine_ci.kind"] == "gate" else {},
         )
     model = server.ask(f"mlflow/registered-models/get?name={MODEL}")["registered_model"]
     filtered = quote(f"name='{MODEL}'", "")
@@ -128,9 +136,25 @@ def shown_by(server: MlflowProcess) -> dict:
     return {"runs": shown, "releases": sorted(releases.values()), "aliases": aliases}
 
 
-def artifact(server: MlflowProcess, info: dict) -> bytes:
+def own(tags: dict[str, str], known: dict[str, str]) -> dict[str, str]:
+    """The mirror's tags; the run that one leads to under the mirror's id."""
+    return {
+        key: known.get(value, value) for key, value in tags.items() if key.startswith("engine_ci.")
+    }
+
+
+def files(server: MlflowProcess, info: dict) -> dict[str, bytes]:
     folder = info["artifact_uri"].removeprefix("mlflow-artifacts:/")
-    return server.ask(f"mlflow-artifacts/artifacts/{folder}/report.md")
+    return {
+        name: server.ask(f"mlflow-artifacts/artifacts/{folder}/{name}")
+        for name in ("report.md", "report.html")
+    }
+
+
+def curve(server: MlflowProcess, run_id: str, key: str) -> list[tuple[int, float]]:
+    """What MLflow's chart of a metric draws: step and value."""
+    page = server.ask(f"mlflow/metrics/get-history?run_id={run_id}&metric_key={key}")
+    return sorted((int(point["step"]), point["value"]) for point in page["metrics"])
 
 
 def shown_by_the_fake(world: World, tmp_path: Path) -> dict:
@@ -138,14 +162,18 @@ def shown_by_the_fake(world: World, tmp_path: Path) -> dict:
     with mlflow_running() as fake:
         assert not mirror_once(world, fake.uri, outbox).is_behind
     outbox.close()
-    reports = {path.split("/")[1]: data for path, data in fake.artifacts.items()}
+    files: dict[str, dict[str, bytes]] = {}
+    for path, data in fake.artifacts.items():
+        files.setdefault(path.split("/")[1], {})[path.rpartition("/")[2]] = data
+    known = {run_id: run["tags"]["engine_ci.id"] for run_id, run in fake.runs.items()}
     runs = {
         run["tags"]["engine_ci.id"]: (
             run["info"]["status"],
             run["params"],
-            {key: value for key, ((_, _, value),) in run["metrics"].items()},
-            {k: v for k, v in run["tags"].items() if k.startswith("engine_ci.")},
-            reports.get(run_id),
+            # Of a metric with many steps, MLflow lists the last.
+            {key: max(points)[2] for key, points in run["metrics"].items()},
+            own(run["tags"], known),
+            files.get(run_id, {}),
         )
         for run_id, run in fake.runs.items()
     }
@@ -155,8 +183,32 @@ def shown_by_the_fake(world: World, tmp_path: Path) -> dict:
     return {"runs": runs, "releases": sorted(releases.values()), "aliases": aliases}
 
 
+def test_the_chart_of_a_latency_goes_through_each_of_its_percentiles(
+    server: MlflowProcess, world: World
+):
+    engine = sample_engine(world.registry)
+    load = samples.speed(100.0, failed=3)
+    lanes = (samples.lane(steps=(1, 2, 4, 8)),)
+    world.report(engine.digest, performance=load, lanes=lanes, paired=samples.in_turn())
+    assert not mirror_once(world, server.uri).is_behind
+    found = server.ask(f"mlflow/experiments/get-by-name?experiment_name={quote(EXPERIMENT, '')}")
+    asked = {
+        "experiment_ids": [found["experiment"]["experiment_id"]],
+        "filter": "tags.`engine_ci.kind` = 'gate'",
+    }
+    (run,) = server.ask("mlflow/runs/search", asked)["runs"]
+    drawn = {
+        metric["key"]: curve(server, run["info"]["run_id"], metric["key"])
+        for metric in run["data"]["metrics"]
+        if metric["key"].endswith("_by_percentile")
+    }
+    want = gate_curves(samples.report(performance=load, lanes=lanes, paired=samples.in_turn()))
+    assert drawn == {key: sorted(steps.items()) for key, steps in want.items()}
+    assert len(drawn["lane.interactive.at_8.ttft_ms_by_percentile"]) == 99
+
+
 def test_a_server_killed_in_the_middle_is_brought_up_to_date_without_loss_or_repetition(
-    server: MlflowProcess, world: World, tmp_path: Path
+    server: MlflowProcess, world: World, tmp_path: Path, proved: Callable[[str], None]
 ):
     engines(world, 0, ENGINES // 2)
     first = mirror_once(world, server.uri)
@@ -198,8 +250,8 @@ def test_a_server_killed_in_the_middle_is_brought_up_to_date_without_loss_or_rep
     assert not again.is_behind
     assert shown_by(server) == shown
     sent = [run.tallies[0].sent for run in (first, cut, last, again)]
-    print(
-        f"  delivered {sent[0]}, then {sent[1]} until the kill, then {sent[2]} in {took_s:.1f} s "
+    proved(
+        f"delivered {sent[0]}, then {sent[1]} until the kill, then {sent[2]} in {took_s:.1f} s "
         f"({1000 * took_s / sent[2]:.0f} ms each); restart {restart_s:.1f} s; all {sent[3]} again "
         f"from a lost outbox in {again_s:.1f} s; rollback during the outage {rollback_ms:.1f} ms"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ class Kin:
             policy=POLICY,
             suite=SUITE,
             device=self.device,
+            today=date(2026, 3, 1),
             loads=True,
             progress=Silent(),
             directory=self.folder,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -339,6 +339,49 @@ def test_a_file_that_changes_while_it_is_sent_is_refused_and_not_visible(
         assert caught.value.name == "source-file-changed"
         if change != "grown":
             assert here.key(digest) not in here.fake.objects
+
+
+def test_parts_are_guarded_by_a_signed_checksum_and_small_bodies_by_the_signature_itself(
+    tmp_path: Path,
+) -> None:
+    path, _ = source(tmp_path)
+    sent: list[Any] = []
+    with world() as here:
+        here.server.client.meta.events.register(
+            "before-send.s3", lambda request, **_: sent.append(request)
+        )
+        here.blobs.add_file(path, Ownership.KEPT)
+        small = here.blobs.add_bytes(b"a report")
+    puts = [request for request in sent if request.method == "PUT"]
+    parts = [request.headers for request in puts if "partNumber" in request.url]
+    assert len(parts) == 5
+    for headers in parts:
+        assert headers["X-Amz-Content-SHA256"] == b"UNSIGNED-PAYLOAD"
+        signed = headers["Authorization"].decode().partition("SignedHeaders=")[2].split(",")[0]
+        assert "x-amz-checksum-crc32" in signed.split(";")
+    (body,) = [r for r in puts if small.digest.hex in r.url]
+    assert body.headers["X-Amz-Content-SHA256"].decode() == small.digest.hex
+
+
+def test_a_disk_that_fails_while_a_part_is_sent_is_named_and_not_taken_for_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, digest = source(tmp_path)
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with world() as here:
+        here.proxy.restart(
+            lambda _n, m, p: (
+                monkeypatch.setattr(os, "preadv", fails) if m == "POST" and "uploads" in p else None
+            )
+        )
+        with pytest.raises(Unavailable) as caught:
+            here.blobs.add_file(path, Ownership.KEPT)
+        monkeypatch.undo()
+        assert caught.value.name == "source-file-unreadable"
+        assert here.key(digest) not in here.fake.objects
 
 
 def test_a_quick_check_is_one_look_at_the_head(tmp_path: Path) -> None:

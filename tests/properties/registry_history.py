@@ -42,7 +42,7 @@ from tests.set_world import GATE, SUITE, WANTED
 
 PRODUCT = ProductRef("tiny", "a100")
 ENGINES, VARIANTS = 4, 3
-ACTORS = [Actor(name=name, proved_by="test") for name in ("alice", "bob", "carol")]
+ACTORS = [Actor(name=name, proved_by="os-user") for name in ("alice", "bob", "carol")]
 POLICIES = {
     "staging": ChannelPolicy(gates=("core",), evidence_max_age=MAX_AGE),
     "prod": ChannelPolicy(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_pipeline.bakeoff.decide import decide
-from engine_pipeline.bakeoff.facts import Facts
-from engine_pipeline.bakeoff.file import Limits, Priority
+from engine_pipeline.bakeoff.facts import Facts, Step
 from engine_pipeline.bakeoff.flips import Lever, at_price, flips
+from engine_pipeline.bakeoff.goals import Limits, Priority
 from engine_pipeline.gates import stats
 from engine_pipeline.gates.outcome import Outcome
 from tests.bakeoff_world import facts, step
@@ -121,3 +123,44 @@ def test_short_of_the_stated_price_the_choice_stays(them, limits, order, share):
         return
     trial = at_price(them, decision.winner, between)
     assert decide(trial, limits, order).winner == decision.winner or Priority.COST not in order
+
+
+@given(contestants(), BARS, ORDERS, st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_choice_that_is_not_shaken_stands_whatever_a_quiet_machine_would_show(
+    them, limits, order, data
+):
+    busy = [replace(one, disturbed=data.draw(st.sampled_from([None, "busy"]))) for one in them]
+    decision = decide(busy, limits, order)
+    if decision.shaken:
+        return
+    quick = data.draw(st.floats(0.01, 1.0))
+    quiet = [
+        one
+        if one.disturbed is None
+        else replace(one, steps=tuple(faster(step, quick) for step in one.steps))
+        for one in busy
+    ]
+    then = decide(quiet, limits, order)
+    assert (then.winner, set(then.tied)) == (decision.winner, set(decision.tied))
+
+
+def faster(step: Step, share: float) -> Step:
+    """The same step on a machine that nobody else uses."""
+
+    def less(estimate):
+        return estimate and replace(
+            estimate,
+            value=estimate.value * share,
+            low=estimate.low * share,
+            high=estimate.high * share,
+            largest=estimate.largest * share,
+        )
+
+    return replace(
+        step,
+        ttft_p95_ms=less(step.ttft_p95_ms),
+        tpot_p95_ms=less(step.tpot_p95_ms),
+        tokens_per_s=step.tokens_per_s and step.tokens_per_s.scaled(1 / share),
+        unit_cost=step.unit_cost and step.unit_cost.scaled(share),
+    )

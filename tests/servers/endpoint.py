@@ -16,6 +16,13 @@ def endpoint(
 ) -> Iterator[tuple[str, ChatServer]]:
     """A server that answers while the block runs: its URL, and what it noted."""
     server = ChatServer(Behaviour(**behaviour), models=models, api_key=api_key)
+    with serving_endpoint(server) as url:
+        yield url, server
+
+
+@contextmanager
+def serving_endpoint(server: ChatServer) -> Iterator[str]:
+    """The URL of a server that answers while the block runs."""
     ready = threading.Event()
     held: dict = {}
 
@@ -30,7 +37,7 @@ def endpoint(
     thread.start()
     assert ready.wait(20)
     try:
-        yield held["url"], server
+        yield held["url"]
     finally:
         held["loop"].call_soon_threadsafe(held["stop"].set)
         thread.join(20)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 WORDS = ("<end>", "It", " is", " so", "<user>", "asked")
 PROMPT = (4, 5)
@@ -30,6 +30,8 @@ class LogprobServer:
         tokenises: `template` as llama.cpp's server does it, `messages` as vLLM's; None: not at all.
         takes_ids: whether a completion's prompt may be token numbers.
         prompt_tokens: as the usage says.
+        logprob: of each of those tokens.
+        older: it lists tokens as completions have it: parallel lists.
         status: of every answer.
         asked: every body, with its path.
     """
@@ -40,6 +42,8 @@ class LogprobServer:
     tokenises: str | None = "template"
     takes_ids: bool = True
     prompt_tokens: int | None = len(PROMPT)
+    logprob: float | None = -0.1
+    older: bool = False
     status: int = 200
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -83,19 +87,31 @@ class LogprobServer:
             "finish_reason": "stop",
         }
         if self.lists and body.get("logprobs"):
-            choice["logprobs"] = {"content": [_entry(one) for one in self.says]}
+            choice["logprobs"] = self._listed(self.says)
         usage = {} if self.prompt_tokens is None else {"prompt_tokens": self.prompt_tokens}
         return web.json_response({"choices": [choice], "usage": usage})
 
     def _complete(self, body: dict[str, Any]) -> web.Response:
-        given = len(body["prompt"]) - len(PROMPT)
+        given = len(body["prompt"]) - len(PROMPT) if isinstance(body["prompt"], list) else 0
         choice: dict[str, Any] = {"text": "", "finish_reason": "length"}
         if self.lists:
-            choice["logprobs"] = {"content": [_entry(self.says[given])]}
+            choice["logprobs"] = self._listed([self.says[given]])
         return web.json_response({"choices": [choice]})
 
+    def _listed(self, numbers: Sequence[int]) -> dict[str, Any]:
+        entries = [_entry(one, self.logprob) for one in numbers]
+        if not self.older:
+            return {"content": entries}
+        return {
+            "tokens": [one["token"] for one in entries],
+            "token_logprobs": [one["logprob"] for one in entries],
+            "top_logprobs": [
+                {top["token"]: top["logprob"] for top in one["top_logprobs"]} for one in entries
+            ],
+        }
 
-def _entry(number: int) -> dict[str, Any]:
-    token = {"token": WORDS[number] if number else "", "id": number, "logprob": -0.1}
+
+def _entry(number: int, logprob: float | None) -> dict[str, Any]:
+    token = {"token": WORDS[number] if number else "", "id": number, "logprob": logprob}
     other = {"token": "other", "id": 99, "logprob": -2.4}
     return {**token, "top_logprobs": [token, other]}

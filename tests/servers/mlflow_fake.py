@@ -143,6 +143,8 @@ def _log_batch(server: Mlflow, given: dict[str, Any]) -> Any:
     params, metrics = given.get("params", []), given.get("metrics", [])
     if len(params) > 100 or len(metrics) > 1000:
         raise wrong("A batch logging request can contain at most 100 params and 1000 metrics")
+    if len(params) + len(metrics) > 1000:
+        raise wrong("A batch logging request can contain at most 1000 metrics, params, and tags.")
     for pair in params:
         if not _KEY.fullmatch(pair["key"]) or len(pair["value"]) > 6000:
             raise wrong(f"Invalid param {pair['key']}")

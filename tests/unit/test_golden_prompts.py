@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine_pipeline.gates.check import Answer, judge_all
+from engine_pipeline.gates.prefix import measure_prefixes
 from engine_pipeline.gates.suite_file import load_suite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,3 +66,24 @@ def test_cases_that_must_pass_are_few_and_over_several_themes():
     must = [case for case in SUITE.cases if case.must]
     assert 5 <= len(must) <= 12
     assert len({case.tags[0] for case in must}) >= 5
+
+
+def test_the_goldens_say_that_this_models_template_leaves_the_schemas_of_tools_out():
+    """What a product with tools has to know of it; another template would show here at once."""
+    assert SUITE.template is not None
+    chats = {chat.id: chat for chat in SUITE.template.chats}
+    assert chats["tools"].tools
+    assert chats["tools"].messages == chats["no-tools"].messages
+    assert (chats["tools"].prompt, chats["tools"].tokens) == (
+        chats["no-tools"].prompt,
+        chats["no-tools"].tokens,
+    )
+    assert "get_weather" not in (chats["tools"].prompt or "")
+    assert "<|im_start|>tool\n" in (chats["tool-result"].prompt or "")
+
+
+def test_every_prefix_block_that_is_named_begins_several_prompts():
+    result = measure_prefixes(SUITE.prefixes, SUITE.cases)
+    assert result is not None
+    assert {block.id: block.cases for block in result.blocks} == {"repeat": 5, "json-only": 3}
+    assert (result.covered, result.cases) == (8, len(SUITE.cases))

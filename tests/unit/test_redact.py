@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_pipeline.redact import redact, without_path
+from engine_pipeline.redact import masked, masked_in, redact, without_path
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
 
@@ -41,3 +41,18 @@ def test_a_known_secret_is_masked_whatever_it_looks_like() -> None:
 )
 def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
     assert without_path(url) == shown
+
+
+def test_an_endpoints_key_is_masked_whole_cut_and_more_than_once() -> None:
+    key = "abcdefgh-ijkl"
+    assert masked(f"x {key} y {key}", key) == "x *** y ***"
+    assert masked("cut: abcdefgh-ij", key) == "cut: ***"
+    assert masked("abcdefg and nothing more", key) == "abcdefg and nothing more"
+    assert masked("abcdefghabcdefgh-ijkl", key) == "******"
+    assert masked("anything", None) == "anything"
+
+
+def test_an_endpoints_key_is_masked_in_every_text_of_a_document() -> None:
+    key = "abcdefgh-ijkl"
+    found = masked_in({key: [f"a {key}", 1, None], "b": {"c": key}}, key)
+    assert found == {"***": ["a ***", 1, None], "b": {"c": "***"}}

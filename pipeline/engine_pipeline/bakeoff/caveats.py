@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from engine_pipeline.bakeoff.facts import disturbance
 from engine_pipeline.bakeoff.words import listed
 from engine_pipeline.gates.outcome import Outcome
 
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
 
 # Samples that give p95 an upper bound at 95 %: 0.95^59 < 0.05.
 _FOR_P95 = 59
+# Of all prompt tokens: by how much more came from a cache than whoever had least.
 _CACHED = 0.02
-# What a round of a paired gate may be disturbed by, unless its policy says otherwise.
-_MOST_FOREIGN = 0.25
 _LONG = timedelta(hours=6)
 _MOST_OVERHEAD = 0.05
 
@@ -32,6 +32,7 @@ def caveats(
             *_disturbed(found),
             *_identities(found),
             *_lengths(found),
+            *_lanes(found),
             *_caches(found),
             *_machines(found),
             *_evidence(file, found),
@@ -41,13 +42,14 @@ def caveats(
 
 
 def _disturbed(found: Mapping[str, Measured]) -> Iterable[str]:
-    busy = {name: m.foreign_cpu for name, m in found.items() if m.foreign_cpu is not None}
-    shares = [f"{share:.0%} ({name})" for name, share in busy.items() if share > _MOST_FOREIGN]
-    if shares:
+    said: dict[str, list[str]] = {}
+    for name, measured in found.items():
+        if (why := disturbance(measured)) is not None:
+            said.setdefault(why, []).append(name)
+    for why, names in said.items():
         yield (
-            f"others used {listed(shares)} of this machine's processor time, at most "
-            f"{_MOST_FOREIGN:.0%} counts as quiet: run it with --again on a quiet machine before "
-            "you decide by speed or cost"
+            f"while {listed(names)} was measured, {why}: no time of it decides, and no cost by the "
+            "hour; run it with --again on a quiet machine"
         )
 
 
@@ -68,7 +70,11 @@ def _identities(found: Mapping[str, Measured]) -> Iterable[str]:
 
 
 def _lengths(found: Mapping[str, Measured]) -> Iterable[str]:
-    names = _where(found, lambda m: not all(step.ignores_eos for step in m.steps))
+    def ends_early(measured: Measured) -> bool:
+        steps = all(step.ignores_eos for step in measured.steps)
+        return not (steps and all(lane.ignores_eos for lane in measured.lanes))
+
+    names = _where(found, ends_early)
     if names:
         yield (
             f"answers of {listed(names)} end where the model ends them, so throughput and cost are "
@@ -76,10 +82,27 @@ def _lengths(found: Mapping[str, Measured]) -> Iterable[str]:
         )
 
 
-def _caches(found: Mapping[str, Measured]) -> Iterable[str]:
-    names = _where(found, lambda m: any((s.cached_share or 0) > _CACHED for s in m.steps))
+def _lanes(found: Mapping[str, Measured]) -> Iterable[str]:
+    names = _where(found, lambda m: not all(lane.lengths_known for lane in m.lanes))
     if names:
-        yield f"{listed(names)} took prompt tokens from a cache, which makes its TTFT look better"
+        yield (
+            f"{listed(names)} counts no tokens, so prompts of lanes have as many words as they "
+            "should have tokens"
+        )
+
+
+def _caches(found: Mapping[str, Measured]) -> Iterable[str]:
+    # Every cache keeps the chat template's own words; that alone makes nobody look better.
+    shares = {
+        name: max((step.cached_share or 0.0 for step in measured.steps), default=0.0)
+        for name, measured in found.items()
+    }
+    names = [name for name, share in shares.items() if share > min(shares.values()) + _CACHED]
+    if names:
+        yield (
+            f"{listed(names)} took prompt tokens from a cache that others did not, which makes its "
+            "TTFT look better"
+        )
 
 
 def _machines(found: Mapping[str, Measured]) -> Iterable[str]:

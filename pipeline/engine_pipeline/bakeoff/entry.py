@@ -14,6 +14,7 @@ from engine_pipeline.bakeoff.measure import Served
 from engine_pipeline.bakeoff.measured import Identity
 from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
 from engine_pipeline.gates.external import external
+from engine_pipeline.gates.external import key_of as endpoint_key
 from engine_pipeline.gates.gate_zero import not_ready
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.scratch import scratch
@@ -24,19 +25,16 @@ from engine_registry.documents import canonical_json
 from engine_registry.errors import CouldNotJudge, InvalidInput, JudgedAndRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from engine_pipeline.backends.port import Backend, ServeCommand
-    from engine_pipeline.bakeoff.file import BakeoffFile, Contestant, HostedPlace
+    from engine_pipeline.bakeoff.file import Contestant, HostedPlace
+    from engine_pipeline.bakeoff.trial import Trial
     from engine_pipeline.gates.report import Device
-    from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
     from engine_registry.registry import Registry
-
-# Shorter ones are words that could not be taken out of a text without damage to it.
-LEAST_KEY_CHARS = 8
 
 
 class Entry(Protocol):
@@ -66,9 +64,8 @@ class Entry(Protocol):
         ...
 
 
-def key_of(entry: Entry, file: BakeoffFile, suites: Sequence[Suite]) -> Digest:
+def key_of(entry: Entry, trial: Trial) -> Digest:
     """What a measurement is kept under: who, where, and everything that is asked."""
-    asked = file.model_dump(mode="json", include={"load", "structured", "timeout_s"}, by_alias=True)
     device = entry.device
     return Digest.of(
         canonical_json(
@@ -76,8 +73,7 @@ def key_of(entry: Entry, file: BakeoffFile, suites: Sequence[Suite]) -> Digest:
                 "who": entry.identity.model_dump(mode="json"),
                 "where": None if device is None else device.model_dump(mode="json"),
                 "how": entry.facts(),
-                "suites": [str(suite.digest) for suite in suites],
-                "asked": asked,
+                "asked": trial.asked(),
             }
         )
     )
@@ -177,7 +173,7 @@ def endpoint_entry(contestant: Contestant, environment: Mapping[str, str]) -> En
     """The entry of a contestant with `endpoint`.
 
     Raises:
-        InvalidInput: the variable of its key is not set, or holds no key.
+        InvalidInput: the variable of its key is not set, or holds no key; never shows it.
     """
     place = contestant.endpoint
     if place is None or contestant.model_revision is None or contestant.chat_template is None:
@@ -191,26 +187,8 @@ def endpoint_entry(contestant: Contestant, environment: Mapping[str, str]) -> En
             verified=False,
         ),
         place=place,
-        secret=None if place.api_key_env is None else _key(place.api_key_env, environment),
+        secret=endpoint_key(place.api_key_env, environment),
     )
-
-
-def _key(name: str, environment: Mapping[str, str]) -> str:
-    value = environment.get(name, "").strip()
-    if not value:
-        raise InvalidInput(
-            f"its key is to be in {name}, which is not set",
-            hint=f"export {name}=…, or leave api_key_env out if none is wanted",
-            reference="api-key-missing",
-        )
-    if len(value) < LEAST_KEY_CHARS or not value.isascii() or " " in value:
-        raise InvalidInput(
-            f"{name} holds no key (not shown): want {LEAST_KEY_CHARS} or more characters of "
-            "ASCII without blanks, which can be kept out of every report",
-            hint="correct the variable, or leave api_key_env out if none is wanted",
-            reference="api-key-invalid",
-        )
-    return value
 
 
 def checked_identity(

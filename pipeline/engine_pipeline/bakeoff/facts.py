@@ -1,32 +1,41 @@
 """From a measurement and a price to the numbers that are compared, each with its interval. Pure.
 
-score    mean over all cases, Wilson's interval at 95 %; two contestants were asked the same cases,
-         so they are held against each other case by case (`decide`)
+score    mean over all cases that are not in quarantine, Wilson's interval at 95 %; two contestants
+         were asked the same cases, so they are held against each other case by case (`ruling`)
 speed    output tokens per second, batch means at 95 % (`gates.stats.rate`)
 cost     price over output tokens: the interval of the throughput turned round, or, where tokens
          are charged, none: the price is the price
+lanes    as a gate measures them (`gates.lane_metrics`)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.lane_judge import too_disturbed
+from engine_pipeline.gates.lane_metrics import judged_by
 from engine_pipeline.gates.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine_pipeline.bakeoff.file import Price
+    from engine_pipeline.bakeoff.goals import LaneGoal
     from engine_pipeline.bakeoff.measured import Measured
+    from engine_pipeline.gates.lane_bars import LaneBars
+    from engine_pipeline.gates.lane_result import LaneResult
     from engine_pipeline.gates.report import CaseResult, PerformanceResult
     from engine_pipeline.gates.stats import Estimate
 
 # Two-sided 95 %, since two intervals are held against each other.
 _Z = 1.959963984540054
 _PER_HOUR_S = 3600.0
+# What a round of a paired gate may be disturbed by, unless its policy says otherwise.
+_MOST_FOREIGN = 0.25
 _MILLION = 1e6
 
 
@@ -79,6 +88,10 @@ class Facts:
         failed_must, open_must: cases that must pass and did not, or could not be judged.
         structured_share: None if nothing structured was asked.
         price: `Price.amount`; None if none is stated.
+        by_the_hour: that is what it is for, so that slower is dearer.
+        lanes: every lane of the file, by name.
+        disturbed: what disturbed its times, so that they may say more of that than of itself; None:
+            as far as is known, nothing.
     """
 
     name: str
@@ -89,7 +102,18 @@ class Facts:
     open_must: tuple[str, ...]
     structured_share: float | None
     price: float | None
+    by_the_hour: bool
     steps: tuple[Step, ...]
+    lanes: Mapping[str, LaneResult] = field(default_factory=dict)
+    disturbed: str | None = None
+
+    def in_lane(self, goal: LaneGoal) -> Interval:
+        """What a priority asks of a lane, at its last step; UNKNOWN if it could not be measured."""
+        found = self.lanes[goal.lane].steps[-1].metrics.get(goal.metric)
+        if found is None:
+            return UNKNOWN
+        at = found.estimate
+        return Interval(low=at.low, value=at.value, high=at.high)
 
     def cost(self, step: Step | None) -> Interval:
         """Of a million output tokens at a step; UNKNOWN without a price or a throughput."""
@@ -98,9 +122,21 @@ class Facts:
         return step.unit_cost.scaled(self.price)
 
 
-def facts_of(name: str, measured: Measured, price: Price | None) -> Facts:
-    """The numbers of one contestant."""
-    cases = [case for suite in measured.suites for case in suite.cases]
+def facts_of(
+    name: str,
+    measured: Measured,
+    price: Price | None,
+    lanes: Mapping[str, LaneBars] = MappingProxyType({}),
+) -> Facts:
+    """The numbers of one contestant.
+
+    Args:
+        name: the contestant's.
+        measured: what was measured of it.
+        price: what it costs.
+        lanes: those of the file; what is a good request and a late client, they say.
+    """
+    cases = [case for suite in measured.suites for case in suite.cases if case.counts]
     scores = tuple(case.score for case in cases)
     least = fsum(scores) / len(scores)
     unjudged = fsum(case.errored / len(case.attempts) for case in cases) / len(cases)
@@ -114,8 +150,32 @@ def facts_of(name: str, measured: Measured, price: Price | None) -> Facts:
         open_must=_must(cases, Outcome.ERRORED),
         structured_share=None if structured is None else structured.valid / structured.requests,
         price=None if price is None else price.amount,
+        by_the_hour=price is not None and price.per_hour is not None,
         steps=tuple(_step(speed, price) for speed in measured.steps),
+        lanes={
+            lane.name: lane.model_copy(
+                update={"steps": tuple(judged_by(one, lanes[lane.name]) for one in lane.steps)}
+            )
+            for lane in measured.lanes
+        },
+        disturbed=disturbance(measured),
     )
+
+
+def disturbance(measured: Measured) -> str | None:
+    """What disturbed the times, in words; None if nothing is known to."""
+    share = measured.foreign_cpu
+    if share is not None and share > _MOST_FOREIGN:
+        return (
+            f"others used {share:.0%} of this machine's processor time, where {_MOST_FOREIGN:.0%} "
+            "at most is quiet"
+        )
+    in_lanes = (step for lane in measured.lanes for step in lane.steps)
+    if any(too_disturbed(one.disturbed, one.requests) for one in measured.steps) or any(
+        too_disturbed(one.disturbed, one.requests) for one in in_lanes
+    ):
+        return "its GPU was slowed down by heat or power for half of the requests and more"
+    return None
 
 
 def _must(cases: Sequence[CaseResult], outcome: Outcome) -> tuple[str, ...]:

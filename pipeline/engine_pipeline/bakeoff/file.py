@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from engine_pipeline.bakeoff.goals import Goal, LaneGoal, Limits, Priority
 from engine_pipeline.gates import json_answer
+from engine_pipeline.gates.embedding_model import EmbeddingModel
+from engine_pipeline.gates.judge_model import JudgeModel
+from engine_pipeline.gates.lane_bars import Lanes
 from engine_pipeline.gates.load import Concurrency, Load
 from engine_pipeline.gates.suite import Message
 from engine_pipeline.redact import TOKEN
@@ -27,18 +30,9 @@ MOST_CONTESTANTS = 16
 _MOST_URL_CHARS = 400
 Words = Annotated[str, Field(min_length=1, max_length=200)]
 Money = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
-Bar = Annotated[float, Field(gt=0.0, le=1e9, allow_inf_nan=False)]
 Requests = Annotated[int, Field(ge=1, le=100_000)]
 # Upper case, as environments have it: most keys that are pasted here by mistake do not fit.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-
-
-class Priority(StrEnum):
-    """What can be made as good as possible once every limit is met."""
-
-    COST = "cost"
-    QUALITY = "quality"
-    SPEED = "speed"
 
 
 class HostedPlace(Value):
@@ -228,28 +222,17 @@ class StructuredLoad(Value):
         return (Message(role="user", content=f"{index + 1}. About {topic}: {self.ask}"),)
 
 
-class Limits(Value):
-    """What a contestant must meet to be taken at all.
-
-    Attributes:
-        min_score: least mean score over all cases of all suites.
-        max_ttft_p95_ms: most time to the first token, at a step of the load.
-        max_tpot_p95_ms: most time per further token, at the same step.
-        min_structured_share: least share of structured answers that fit their schema.
-    """
-
-    min_score: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    max_ttft_p95_ms: Bar | None = None
-    max_tpot_p95_ms: Bar | None = None
-    min_structured_share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-
-
 class BakeoffFile(Document):
     """A bake-off: who, on what, under which load, and what counts.
 
     Attributes:
         contestants: at least two.
         suites: names of directories of golden_prompts/.
+        load: so many requests in flight all along: what throughput and cost are taken from.
+        lanes: further loads, such as users make, each with bars that are limits too; written as the
+            `lanes` of a gate are.
+        judge: who decides the checks of kind `judge`; suites with such checks need one.
+        embeddings: what tells how near texts are, for checks of kind `similar`; the same.
         currency: what prices are in, for people.
         optimise: what to make as good as possible among those that meet the limits, first things
             first; what is not named does not count.
@@ -262,10 +245,13 @@ class BakeoffFile(Document):
     contestants: Annotated[tuple[Contestant, ...], Field(min_length=2, max_length=MOST_CONTESTANTS)]
     suites: Annotated[tuple[Slug, ...], Field(min_length=1, max_length=16)]
     load: SpeedLoad
+    lanes: Lanes | None = None
+    judge: JudgeModel | None = None
+    embeddings: EmbeddingModel | None = None
     structured: StructuredLoad | None = None
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
     limits: Limits = Limits()
-    optimise: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=3)]
+    optimise: Annotated[tuple[Goal, ...], Field(min_length=1, max_length=8)]
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     load_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
 
@@ -291,4 +277,17 @@ class BakeoffFile(Document):
         if self.limits.min_structured_share is not None and self.structured is None:
             msg = "limits.min_structured_share needs `structured`: the requests it is about"
             raise ValueError(msg)
+        for goal in self.optimise:
+            if isinstance(goal, LaneGoal):
+                self._check_lane(goal)
         return self
+
+    def _check_lane(self, goal: LaneGoal) -> None:
+        bars = (self.lanes or {}).get(goal.lane)
+        if bars is None:
+            known = ", ".join(self.lanes or {}) or "none"
+            msg = f"optimise names the lane {goal.lane}; lanes: {known}"
+            raise ValueError(msg)
+        if goal.metric.startswith("good") and bars.slo is None:
+            msg = f"optimise names {goal.metric} of {goal.lane}, which has no slo to be good by"
+            raise ValueError(msg)

@@ -9,12 +9,16 @@ from engine_pipeline.bakeoff.say import (
     asked_for,
     bounded,
     cells,
+    failed_words,
+    further_cells,
     heads,
     identity_words,
+    lane_cells,
+    lane_heads,
+    lane_note,
     load_words,
     overhead_words,
     price_words,
-    structured_cells,
 )
 from engine_pipeline.gates.visible import visible
 
@@ -27,25 +31,26 @@ if TYPE_CHECKING:
 # What Markdown or the HTML in it would make something of; names and servers' words are only text.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
+_TIMES = "Times in ms, at the step with most tokens/s among those of the load that meet the limits."
+
 
 def to_markdown(result: BakeoffResult) -> str:
     """The bake-off as Markdown."""
     rows = result.in_order
-    table = [
-        line for row in rows for line in (cells(row), structured_cells(row)) if line is not None
-    ]
+    table = [line for row in rows for line in (cells(row), *further_cells(row))]
     parts = [
         f"# Bake-off {plain(result.file.name)}",
         f"**{plain(result.recommendation)}**",
         plain(asked_for(result.file)),
         plain(load_words(result)),
         _table(heads(result.file), table),
-        "Times in ms, at the step with most tokens/s among those of the load that meet the limits.",
+        f"{_TIMES} {lane_note(result)}".rstrip(),
         _bullets("Why not", _why_not(rows)),
         _bullets("What would change the choice", [flip.words for flip in result.flips])
         or "## What would change the choice\n\nNo single price, limit or priority.",
         _bullets("Before you believe it", result.caveats),
         _steps(result),
+        _lanes(result),
         _bullets("Who is who", [_who(row, result.file.currency) for row in rows]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -75,7 +80,7 @@ def _steps(result: BakeoffResult) -> str:
             bounded(step.tpot_p95_ms),
             bounded(step.tokens_per_s),
             bounded(step.cost),
-            ", ".join(f"{count} {kind}" for kind, count in step.failed.items()) or "none",
+            failed_words(step.failed),
         )
         for row in result.in_order
         for step in row.steps
@@ -88,8 +93,14 @@ def _steps(result: BakeoffResult) -> str:
     return f"## Every step of the load\n\n{table}\n\n{plain(overhead_words(result))}"
 
 
+def _lanes(result: BakeoffResult) -> str:
+    lines = lane_cells(result)
+    return f"## Every lane\n\n{_table(lane_heads(result), lines)}" if lines else ""
+
+
 def _who(row: ContestantRow, currency: str) -> str:
-    return f"{row.name}: {identity_words(row)}; price {price_words(row, currency)}"
+    judged = "".join(f"; {name}: {text}" for name, text in row.advisers)
+    return f"{row.name}: {identity_words(row)}; price {price_words(row, currency)}{judged}"
 
 
 def _table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -1,32 +1,43 @@
-"""Measures one contestant: suites first, then the load step by step, then structured answers."""
+"""Measures one contestant: suites, then the load step by step, lanes, structured answers."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine_pipeline.bakeoff.measured import StructuredResult, SuiteScore
 from engine_pipeline.bakeoff.structured import ask_structured
+from engine_pipeline.gates.advising import advisers_of
 from engine_pipeline.gates.client import ChatClient
 from engine_pipeline.gates.foreign import foreign_share, processor_time
 from engine_pipeline.gates.golden import ask_suite
+from engine_pipeline.gates.lane_run import run_lane
 from engine_pipeline.gates.overhead import client_overhead
 from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.scratch import scratch
+from engine_pipeline.gates.speed_gate import is_near
+from engine_pipeline.nvml.watch import GpuWatch
+from engine_pipeline.workload.arrival import Concurrency
 from engine_registry.errors import CouldNotJudge, JudgedAndRefused, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from engine_pipeline.bakeoff.file import BakeoffFile
+    from engine_pipeline.bakeoff.trial import Trial
     from engine_pipeline.gates.client import Endpoint
+    from engine_pipeline.gates.consult import Advisers
     from engine_pipeline.gates.ending import Ending
+    from engine_pipeline.gates.lane_result import LaneResult, LaneStep
     from engine_pipeline.gates.paired_result import ClientOverhead
     from engine_pipeline.gates.report import CaseResult, PerformanceResult
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
+
+# What the self-test keeps in flight at most: it is about the client, not about the machine.
+_MOST_IN_FLIGHT = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +66,14 @@ class Parts:
     """Everything that was measured of one contestant."""
 
     suites: tuple[SuiteScore, ...]
+    advisers: Advisers
     steps: tuple[PerformanceResult, ...]
+    lanes: tuple[LaneResult, ...]
     structured: StructuredResult | None
     foreign_cpu: float | None
 
 
-def measure_contestant(
-    served: Served, file: BakeoffFile, suites: Sequence[Suite], progress: Progress
-) -> Parts:
+def measure_contestant(served: Served, trial: Trial, progress: Progress) -> Parts:
     """Ask everything that the file asks for.
 
     Raises:
@@ -70,51 +81,113 @@ def measure_contestant(
         CouldNotJudge: it was killed before that.
         Unavailable: nothing at all of a part could be asked.
     """
-    return asyncio.run(_measure(served, file, suites, progress))
+    return asyncio.run(_measure(served, trial, progress))
 
 
-def self_test(file: BakeoffFile, workdir: Path, progress: Progress) -> ClientOverhead:
-    """What the client adds under the heaviest step of the load; raises CouldNotJudge."""
+def self_test(trial: Trial, workdir: Path, progress: Progress) -> ClientOverhead:
+    """What the client adds with as many in flight as any load keeps there; raises CouldNotJudge."""
     progress.phase("self-test", "the client's own overhead")
+    arrivals = [workload.arrival for workload in trial.workloads.values()]
+    most = [one.steps[-1] for one in arrivals if isinstance(one, Concurrency)]
+    load = trial.file.load
     with scratch(workdir) as directory:
-        heaviest = file.load.step(file.load.concurrency[-1])
+        in_flight = min(max([load.concurrency[-1], *most]), _MOST_IN_FLIGHT)
+        heaviest = load.step(in_flight)
         return client_overhead(heaviest, progress=progress, directory=directory)
 
 
-async def _measure(
-    served: Served, file: BakeoffFile, suites: Sequence[Suite], progress: Progress
-) -> Parts:
+async def _measure(served: Served, trial: Trial, progress: Progress) -> Parts:
+    timeout_s = trial.file.timeout_s
+    async with ChatClient(served.endpoint, timeout_s=timeout_s) as client:
+        scores, advisers = await _ask_suites(client, served, trial, progress)
+    async with ChatClient(served.endpoint.as_in_production, timeout_s=timeout_s) as client:
+        before = processor_time()
+        with GpuWatch() if is_near(served.endpoint) else nullcontext() as gpus:
+            steps = await _load(client, served, trial, progress, gpus)
+            lanes = await _lanes(client, served, trial, progress, gpus)
+        structured = await _structured(client, served, trial, progress)
+        foreign = foreign_share(before, processor_time()) if served.is_ours else None
+    return Parts(
+        suites=scores,
+        advisers=advisers,
+        steps=steps,
+        lanes=lanes,
+        structured=structured,
+        foreign_cpu=foreign,
+    )
+
+
+async def _ask_suites(
+    client: ChatClient, served: Served, trial: Trial, progress: Progress
+) -> tuple[tuple[SuiteScore, ...], Advisers]:
     scores: list[SuiteScore] = []
-    steps: list[PerformanceResult] = []
-    structured = None
-    async with ChatClient(served.endpoint, timeout_s=file.timeout_s) as client:
-        for suite in suites:
+    async with advisers_of(trial.advice, trial.file.judge, trial.file.embeddings) as advisers:
+        for suite in trial.suites:
             progress.phase("golden", f"suite {suite.name}, {len(suite.cases)} cases")
             cases = await ask_suite(
-                client, suite, concurrency=1, progress=progress, gone=served.gone
+                client,
+                suite,
+                concurrency=1,
+                progress=progress,
+                gone=served.gone,
+                advisers=advisers,
+                today=trial.advice.today,
             )
             _still_there(served, f"suite {suite.name}")
             _was_asked(cases, suite)
             scores.append(SuiteScore(name=suite.name, digest=suite.digest, cases=cases))
-        before = processor_time()
-        for concurrency in file.load.concurrency:
-            progress.phase("speed", f"{file.load.requests} requests, {concurrency} in flight")
-            load = file.load.step(concurrency)
-            made = await measure(client, load, progress=progress, gone=served.gone)
-            _still_there(served, f"load with {concurrency} in flight")
-            _was_reached(made, f"load with {concurrency} in flight")
-            steps.append(made)
-        if file.structured is not None:
-            progress.phase("structured", f"{file.structured.requests} requests")
-            structured = await ask_structured(
-                client, file.structured, progress=progress, gone=served.gone
-            )
-            _still_there(served, "structured answers")
-            _was_reached(structured.speed, "structured answers")
-        foreign = foreign_share(before, processor_time()) if served.is_ours else None
-    return Parts(
-        suites=tuple(scores), steps=tuple(steps), structured=structured, foreign_cpu=foreign
-    )
+    return tuple(scores), advisers
+
+
+async def _load(
+    client: ChatClient, served: Served, trial: Trial, progress: Progress, gpus: GpuWatch | None
+) -> tuple[PerformanceResult, ...]:
+    load = trial.file.load
+    steps: list[PerformanceResult] = []
+    for concurrency in load.concurrency:
+        part = f"load with {concurrency} in flight"
+        progress.phase("speed", f"{load.requests} requests, {concurrency} in flight")
+        made = await measure(
+            client,
+            load.step(concurrency),
+            progress=progress,
+            gone=served.gone,
+            gpus=gpus,
+            first=len(steps) * load.requests,
+        )
+        _still_there(served, part)
+        _was_reached(made, part)
+        steps.append(made)
+    return tuple(steps)
+
+
+async def _lanes(
+    client: ChatClient, served: Served, trial: Trial, progress: Progress, gpus: GpuWatch | None
+) -> tuple[LaneResult, ...]:
+    lanes = []
+    for name, bars in (trial.file.lanes or {}).items():
+        workload = trial.workloads[name]
+        made = await run_lane(
+            client, name, workload, bars, progress=progress, gone=served.gone, gpus=gpus
+        )
+        _still_there(served, f"lane {name}")
+        for step in made.steps:
+            _was_reached(step, f"lane {name}")
+        lanes.append(made)
+    return tuple(lanes)
+
+
+async def _structured(
+    client: ChatClient, served: Served, trial: Trial, progress: Progress
+) -> StructuredResult | None:
+    wanted = trial.file.structured
+    if wanted is None:
+        return None
+    progress.phase("structured", f"{wanted.requests} requests")
+    made = await ask_structured(client, wanted, progress=progress, gone=served.gone)
+    _still_there(served, "structured answers")
+    _was_reached(made.speed, "structured answers")
+    return made
 
 
 def _still_there(served: Served, part: str) -> None:
@@ -136,7 +209,7 @@ def _was_asked(cases: Sequence[CaseResult], suite: Suite) -> None:
         raise _not_reached(f"suite {suite.name}", attempts[0].error or "no answer")
 
 
-def _was_reached(speed: PerformanceResult, part: str) -> None:
+def _was_reached(speed: PerformanceResult | LaneStep, part: str) -> None:
     if speed.unreached == speed.requests:
         kinds = ", ".join(f"{count} {kind}" for kind, count in speed.failed.items())
         raise _not_reached(part, kinds)

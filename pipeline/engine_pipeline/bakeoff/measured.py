@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AwareDatetime, Field
 
+from engine_pipeline.gates.check_code import CheckCode
+from engine_pipeline.gates.embedding_model import EmbeddingsUsed
+from engine_pipeline.gates.judge_model import JudgeUsed
+from engine_pipeline.gates.lane_result import LaneResult, LaneStep
 from engine_pipeline.gates.paired_result import ClientOverhead
 from engine_pipeline.gates.report import CaseResult, Count, Device, PerformanceResult
 from engine_registry.digest import Digest
@@ -81,10 +85,14 @@ class Measured(Document):
         key: digest of who was measured, where and under what.
         device: this machine for an engine; None for an endpoint, whose machine is not known.
         steps: one for each concurrency, in the file's order.
+        lanes: one for each lane, in the file's order.
         structured: None if the file asks for none.
         foreign_cpu: share of this machine's processor time that others used while speed was
             measured; None if it is not known, as of an endpoint.
         overhead: what the measuring client adds at most, at the highest concurrency.
+        judge: who decided the checks of kind `judge`; None if nobody was asked.
+        embeddings: what told how near texts are; None if nothing was asked.
+        check_code: the code behind the checks of kind `python`.
         client: versions of what asked.
     """
 
@@ -96,15 +104,23 @@ class Measured(Document):
     load_s: float | None
     suites: Annotated[tuple[SuiteScore, ...], Field(min_length=1)]
     steps: Annotated[tuple[PerformanceResult, ...], Field(min_length=1)]
+    lanes: tuple[LaneResult, ...] = ()
     structured: StructuredResult | None = None
     foreign_cpu: float | None
     overhead: ClientOverhead
     client: dict[str, str] = {}
+    judge: JudgeUsed | None = None
+    embeddings: EmbeddingsUsed | None = None
+    check_code: tuple[CheckCode, ...] = ()
 
     @property
     def unreached(self) -> int:
         """Requests that never reached the contestant, or were turned away before it was asked."""
-        speeds = [*self.steps, *([self.structured.speed] if self.structured else [])]
+        speeds: list[PerformanceResult | LaneStep] = [
+            *self.steps,
+            *([self.structured.speed] if self.structured else []),
+            *(step for lane in self.lanes for step in lane.steps),
+        ]
         return sum(speed.unreached for speed in speeds) + sum(
             case.errored for suite in self.suites for case in suite.cases
         )

@@ -15,12 +15,16 @@ from engine_pipeline.bakeoff.say import (
     asked_for,
     bounded,
     cells,
+    failed_words,
+    further_cells,
     heads,
     identity_words,
+    lane_cells,
+    lane_heads,
+    lane_note,
     load_words,
     overhead_words,
     price_words,
-    structured_cells,
 )
 from engine_pipeline.gates.html.text import attribute, shown
 from engine_pipeline.gates.outcome import Outcome
@@ -55,6 +59,8 @@ def to_html(result: BakeoffResult) -> str:
         flips=_list([flip.words for flip in result.flips], "No single price, limit or priority."),
         caveats=_list(result.caveats, "Nothing that these numbers would hide."),
         steps=_steps(result),
+        lanes=_lanes(result),
+        lane_note=shown(lane_note(result)),
         overhead=shown(overhead_words(result)),
         suites=_suites(result.in_order),
         who="".join(
@@ -87,9 +93,8 @@ def _table(result: BakeoffResult) -> str:
         place, name, *rest = cells(row)
         first = f'<span class="place">{shown(place)}</span> {shown(name)}'
         rows.append(_row("winner" if row.name in result.leaders else "", first, names, rest))
-        if (structured := structured_cells(row)) is not None:
-            _, name, *rest = structured
-            rows.append(_row("json", shown(name), names, rest))
+        for _, name, *rest in further_cells(row):
+            rows.append(_row("further", shown(name), names, rest))
     return _whole(head, rows)
 
 
@@ -126,7 +131,7 @@ def _steps(result: BakeoffResult) -> str:
                 bounded(step.tpot_p95_ms),
                 bounded(step.tokens_per_s),
                 bounded(step.cost),
-                ", ".join(f"{count} {kind}" for kind, count in step.failed.items()) or "none",
+                failed_words(step.failed),
             ),
         )
         for row in result.in_order
@@ -134,6 +139,17 @@ def _steps(result: BakeoffResult) -> str:
     ]
     head = "".join(f'<th scope="col">{shown(name)}</th>' for name in ("Contestant", *names))
     return _whole(head, rows) if rows else '<p class="none">Nobody was measured.</p>'
+
+
+def _lanes(result: BakeoffResult) -> str:
+    """A section of its own, where there are lanes."""
+    lines = lane_cells(result)
+    if not lines:
+        return ""
+    names = [name[:1].upper() + name[1:] for name in lane_heads(result)]
+    head = "".join(f'<th scope="col">{shown(name)}</th>' for name in names)
+    rows = (_row("", shown(who), names[1:], rest) for who, *rest in lines)
+    return f"<h2>Every lane</h2>{_whole(head, rows)}"
 
 
 def _suites(rows: Iterable[ContestantRow]) -> str:
@@ -176,4 +192,5 @@ def _who(row: ContestantRow, currency: str) -> str:
         parts.append(f"loaded in {row.load_s:.1f} s")
     if row.measured_at is not None:
         parts.append(f"measured {row.measured_at:%Y-%m-%d %H:%M} UTC")
+    parts += [f"{name}: {text}" for name, text in row.advisers]
     return "; ".join(parts)

@@ -9,12 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine_pipeline.bakeoff.goals import metric_words
+from engine_pipeline.bakeoff.lane_rows import metrics_that_count
 from engine_pipeline.bakeoff.say import bounded, plain
 from engine_pipeline.gates.html.text import attribute, shown
 
 if TYPE_CHECKING:
+    from engine_pipeline.bakeoff.number import Number
     from engine_pipeline.bakeoff.result import BakeoffResult
-    from engine_pipeline.bakeoff.rows import ContestantRow, Number
+    from engine_pipeline.bakeoff.rows import ContestantRow
 
 _WIDTH, _ROW, _TOP, _BOTTOM = 380, 26, 6, 22
 _LEFT, _RIGHT = 112, 14
@@ -37,7 +40,7 @@ class _Figure:
 
 
 def figures(result: BakeoffResult) -> str:
-    """A figure each for score, TTFT, TPOT, tokens per second and cost, where they are known."""
+    """A figure each for score, TTFT, TPOT, tokens per second, cost, and what counts of lanes."""
     file, rows = result.file, [row for row in result.in_order if row.at is not None]
     at = {row.name: row.at for row in rows}
     wanted = (
@@ -71,8 +74,23 @@ def figures(result: BakeoffResult) -> str:
             limit=None,
             numbers={name: step.cost if step else None for name, step in at.items()},
         ),
+        *(
+            _Figure(
+                title=f"{metric_words(metric)} of {lane}",
+                unit=" ms" if metric.endswith("_ms") else "",
+                limit=bar,
+                numbers={row.name: _in_lane(row, lane, metric) for row in rows},
+            )
+            for lane, metric, bar in metrics_that_count(file.lanes or {}, file.optimise)
+        ),
     )
     return "".join(_draw(figure, rows, result.leaders) for figure in wanted)
+
+
+def _in_lane(row: ContestantRow, lane: str, metric: str) -> Number | None:
+    """At the lane's last step, as priorities have it."""
+    steps = [one for one in row.lanes if one.lane == lane]
+    return steps[-1].numbers.get(metric) if steps else None
 
 
 def _draw(figure: _Figure, rows: list[ContestantRow], leaders: tuple[str, ...]) -> str:

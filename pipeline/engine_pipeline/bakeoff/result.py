@@ -14,7 +14,7 @@ from engine_pipeline.bakeoff.caveats import caveats
 from engine_pipeline.bakeoff.decide import decide
 from engine_pipeline.bakeoff.facts import facts_of
 from engine_pipeline.bakeoff.file import BakeoffFile
-from engine_pipeline.bakeoff.flips import flips
+from engine_pipeline.bakeoff.flips import Lever, flips
 from engine_pipeline.bakeoff.rows import ContestantRow, FlipRow, contestant_row
 from engine_pipeline.bakeoff.words import listed, recommendation
 from engine_pipeline.gates.outcome import Outcome
@@ -37,6 +37,7 @@ class BakeoffResult(Document):
         file: the file, whole, as it was judged by.
         winner: who leads; None if nobody is shown to meet the limits.
         tied: level with the winner in everything that counts: then the evidence does not tell.
+        shaken: on whose times the choice rests though others disturbed them: then it is none.
         recommendation: one sentence.
         flips: what would change the choice; the smallest change of a price first.
         caveats: what the numbers do not say.
@@ -47,6 +48,7 @@ class BakeoffResult(Document):
     made_at: AwareDatetime
     winner: Slug | None
     tied: tuple[Slug, ...]
+    shaken: tuple[Slug, ...] = ()
     recommendation: str
     contestants: tuple[ContestantRow, ...]
     flips: tuple[FlipRow, ...]
@@ -56,8 +58,11 @@ class BakeoffResult(Document):
     def outcome(self) -> Outcome:
         """Passed with one to take; failed if everybody misses a limit; inconclusive in a tie.
 
-        What could not be judged keeps nobody else from being taken, and is told.
+        Inconclusive too where times decide that others on the machine disturbed. What could not be
+        judged keeps nobody else from being taken, and is told.
         """
+        if self.shaken:
+            return Outcome.INCONCLUSIVE
         if self.winner is not None:
             return Outcome.INCONCLUSIVE if self.tied else Outcome.PASSED
         outcomes = {row.outcome for row in self.contestants}
@@ -73,9 +78,11 @@ class BakeoffResult(Document):
     @property
     def headline(self) -> str:
         """The choice in a few words."""
+        said = listed(self.leaders) if self.leaders else "nobody"
+        if self.shaken and not self.tied:
+            return f"Not settled: {said} leads"
         if not self.leaders:
             return "Take none of them"
-        said = listed(self.leaders)
         return f"Too close to call: {said}" if self.tied else f"Take {said}"
 
     @property
@@ -98,16 +105,17 @@ def judge_bakeoff(
         unmeasured: why nothing was, by contestant.
         now: when it is judged.
     """
+    lanes = file.lanes or {}
     prices = {one.name: one.price for one in file.contestants}
     facts = [
-        facts_of(one.name, found[one.name], one.price)
+        facts_of(one.name, found[one.name], one.price, lanes)
         for one in file.contestants
         if one.name in found
     ]
-    decision = decide(facts, file.limits, file.optimise)
-    turning = _smallest_price_first(flips(facts, file.limits, file.optimise))
+    decision = decide(facts, file.limits, file.optimise, lanes)
+    turning = _smallest_price_first(flips(facts, file.limits, file.optimise, lanes))
     rows = tuple(
-        contestant_row(one.name, found[one.name], prices[one.name], decision)
+        contestant_row(one.name, found[one.name], prices[one.name], decision, file)
         if one.name in found
         else ContestantRow(
             name=one.name,
@@ -124,6 +132,7 @@ def judge_bakeoff(
         made_at=now,
         winner=decision.winner,
         tied=decision.tied,
+        shaken=decision.shaken,
         recommendation=recommendation(decision, file),
         contestants=rows,
         flips=tuple(FlipRow.of(flip, file) for flip in turning),
@@ -135,8 +144,8 @@ def _smallest_price_first(turning: Sequence[Flip]) -> list[Flip]:
     """Prices by how far they move, as a share of what they are; then the rest as it comes."""
 
     def distance(flip: Flip) -> float:
-        if not flip.whose or flip.now is None:
+        if flip.lever is not Lever.PRICE or flip.now is None:
             return math.inf
         return abs(flip.at - flip.now) / flip.now if flip.now else math.inf
 
-    return sorted(turning, key=lambda flip: (not flip.whose, distance(flip)))
+    return sorted(turning, key=lambda flip: (flip.lever is not Lever.PRICE, distance(flip)))

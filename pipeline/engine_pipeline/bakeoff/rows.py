@@ -7,36 +7,28 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import AwareDatetime
 
-from engine_pipeline.bakeoff.facts import Facts, Interval, wilson
-from engine_pipeline.bakeoff.file import Price, Priority
+from engine_pipeline.bakeoff.facts import Facts, wilson
+from engine_pipeline.bakeoff.file import Price
+from engine_pipeline.bakeoff.goals import Goal
+from engine_pipeline.bakeoff.lane_rows import LaneRow, lane_rows
 from engine_pipeline.bakeoff.measured import Identity, Measured
+from engine_pipeline.bakeoff.number import Number, finite
 from engine_pipeline.bakeoff.words import flip_words
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired_result import ClientOverhead
 from engine_pipeline.gates.report import Count, Device
+from engine_pipeline.gates.words import advisers
 from engine_registry.digest import Digest
 from engine_registry.documents import Value
 from engine_registry.refs import Slug
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine_pipeline.bakeoff.decide import Decision
     from engine_pipeline.bakeoff.file import BakeoffFile
     from engine_pipeline.bakeoff.flips import Flip
     from engine_pipeline.gates.report import PerformanceResult
-    from engine_pipeline.gates.stats import Estimate
-
-
-class Number(Value):
-    """A value between bounds; None where there is none, or it is beyond measure."""
-
-    low: float | None
-    value: float | None
-    high: float | None
-
-    @classmethod
-    def of(cls, number: Interval | Estimate) -> Self:
-        """To be stored."""
-        return cls(low=_finite(number.low), value=_finite(number.value), high=_finite(number.high))
 
 
 class StepRow(Value):
@@ -69,7 +61,7 @@ class StructuredRow(Value):
 
 
 class SuiteRow(Value):
-    """One suite's score; `failed` names the cases that did not pass."""
+    """One suite's score, cases in quarantine left out; `failed` names who did not pass."""
 
     name: Slug
     digest: Digest
@@ -86,7 +78,9 @@ class ContestantRow(Value):
         outcome: whether every limit is met; errored if it could not be judged.
         reasons: why not.
         step: index in `steps` of the load that speed and cost are taken at.
+        lanes: each step of each lane.
         overhead: what the measuring client itself adds at most to the times.
+        advisers: who else judged the answers, in words: name and value.
     """
 
     name: Slug
@@ -102,8 +96,10 @@ class ContestantRow(Value):
     suites: tuple[SuiteRow, ...] = ()
     steps: tuple[StepRow, ...] = ()
     step: int | None = None
+    lanes: tuple[LaneRow, ...] = ()
     structured: StructuredRow | None = None
     overhead: ClientOverhead | None = None
+    advisers: tuple[tuple[str, str], ...] = ()
 
     @property
     def at(self) -> StepRow | None:
@@ -116,10 +112,11 @@ class FlipRow(Value):
 
     lever: str
     whose: str
+    metric: str = ""
     now: float | None
     at: float | None
     up: bool
-    first: Priority | None
+    first: Goal | None
     winner: str | None
     tied: tuple[str, ...]
     words: str
@@ -130,8 +127,9 @@ class FlipRow(Value):
         return cls(
             lever=str(flip.lever),
             whose=flip.whose,
+            metric=flip.metric,
             now=flip.now,
-            at=_finite(flip.at),
+            at=finite(flip.at),
             up=flip.up,
             first=flip.first,
             winner=flip.winner,
@@ -141,7 +139,7 @@ class FlipRow(Value):
 
 
 def contestant_row(
-    name: str, measured: Measured, price: Price | None, decision: Decision
+    name: str, measured: Measured, price: Price | None, decision: Decision, file: BakeoffFile
 ) -> ContestantRow:
     """The row of somebody who was measured."""
     ruling = decision.ruling(name)
@@ -149,6 +147,8 @@ def contestant_row(
     place = decision.ranking.index(name) + 1 if name in decision.ranking else None
     return ContestantRow(
         overhead=measured.overhead,
+        advisers=advisers(measured),
+        lanes=lane_rows(tuple(ruling.facts.lanes.values()), file.lanes or {}, file.optimise),
         name=name,
         place=place,
         outcome=ruling.outcome,
@@ -164,12 +164,7 @@ def contestant_row(
                 name=suite.name,
                 digest=suite.digest,
                 cases=len(suite.cases),
-                score=Number.of(
-                    wilson(
-                        math.fsum(case.score for case in suite.cases) / len(suite.cases),
-                        len(suite.cases),
-                    )
-                ),
+                score=_score([case.score for case in suite.cases if case.counts]),
                 failed=tuple(case.id for case in suite.cases if case.outcome is not Outcome.PASSED),
             )
             for suite in measured.suites
@@ -189,6 +184,12 @@ def contestant_row(
     )
 
 
+def _score(scores: Sequence[float]) -> Number:
+    if not scores:
+        return Number(low=None, value=None, high=None)
+    return Number.of(wilson(math.fsum(scores) / len(scores), len(scores)))
+
+
 def _step(speed: PerformanceResult, facts: Facts | None, index: int) -> StepRow:
     metrics = speed.metrics
     cost = None if facts is None else facts.cost(facts.steps[index])
@@ -204,7 +205,3 @@ def _step(speed: PerformanceResult, facts: Facts | None, index: int) -> StepRow:
         tokens_per_s=None if flow is None else Number.of(flow.estimate),
         cost=None if cost is None or math.isinf(cost.value) else Number.of(cost),
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(f"{value:.9g}") if math.isfinite(value) else None

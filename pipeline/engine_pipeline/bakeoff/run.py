@@ -8,35 +8,31 @@ The client is measured once, before the first contestant that has to be.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from engine_pipeline.bakeoff.entry import LEAST_KEY_CHARS, key_of
+from engine_pipeline.bakeoff.entry import key_of
 from engine_pipeline.bakeoff.kept import keep, load_kept, only_one
 from engine_pipeline.bakeoff.measure import measure_contestant
 from engine_pipeline.bakeoff.measured import Measured, Unmeasured
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.versions import client_versions
-from engine_pipeline.redact import redact
+from engine_pipeline.redact import masked, masked_in, redact
 from engine_registry.errors import EngineCIError, IntegrityError, JudgedAndRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from engine_pipeline.bakeoff.entry import Entry
-    from engine_pipeline.bakeoff.file import BakeoffFile
+    from engine_pipeline.bakeoff.trial import Trial
     from engine_pipeline.gates.paired_result import ClientOverhead
-    from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
     from engine_registry.digest import Digest
 
-_MASK = "***"
-
 
 def run_bakeoff(
-    file: BakeoffFile,
-    suites: Sequence[Suite],
+    trial: Trial,
     entries: Mapping[str, Entry | Unmeasured],
     *,
     workdir: Path,
@@ -48,8 +44,7 @@ def run_bakeoff(
     """What was measured of each contestant, in the order of `entries`.
 
     Args:
-        file: what is asked.
-        suites: those that it names.
+        trial: what is asked.
         entries: who is asked, or why that is not possible.
         workdir: where measurements are kept.
         again: measure anew what is kept.
@@ -69,7 +64,7 @@ def run_bakeoff(
             if isinstance(entry, Unmeasured):
                 found[name] = entry
                 continue
-            key = key_of(entry, file, suites)
+            key = key_of(entry, trial)
             known = None if again else _known(workdir, key, name, progress)
             if known is not None:
                 at = f"{known.finished_at:%Y-%m-%d %H:%M} UTC"
@@ -77,7 +72,7 @@ def run_bakeoff(
                 found[name] = known
                 continue
             progress.note(f"{name}: contestant {number} of {len(entries)}")
-            made = _measure(entry, key, file, suites, overhead(), progress, clock)
+            made = _measure(entry, key, trial, overhead(), progress, clock)
             if isinstance(made, Unmeasured):
                 progress.note(f"{name}: {made.outcome}: {made.why}")
             elif made.unreached:
@@ -99,8 +94,7 @@ def _known(workdir: Path, key: Digest, name: str, progress: Progress) -> Measure
 def _measure(
     entry: Entry,
     key: Digest,
-    file: BakeoffFile,
-    suites: Sequence[Suite],
+    trial: Trial,
     overhead: ClientOverhead,
     progress: Progress,
     clock: Callable[[], datetime],
@@ -108,7 +102,7 @@ def _measure(
     started_at = clock()
     try:
         with entry.serve(progress) as served:
-            parts = measure_contestant(served, file, suites, progress)
+            parts = measure_contestant(served, trial, progress)
             load_s = served.load_s
     except EngineCIError as error:
         outcome = Outcome.FAILED if isinstance(error, JudgedAndRefused) else Outcome.ERRORED
@@ -122,38 +116,17 @@ def _measure(
         load_s=None if load_s is None else round(load_s, 3),
         suites=parts.suites,
         steps=parts.steps,
+        # A bar that is missed by less than the client adds is not missed for sure.
+        lanes=tuple(lane.model_copy(update={"client": overhead}) for lane in parts.lanes),
         structured=parts.structured,
         foreign_cpu=parts.foreign_cpu,
         overhead=overhead,
         client=client_versions(),
+        judge=parts.advisers.judge_used(),
+        embeddings=parts.advisers.embeddings_used(),
+        check_code=tuple(trial.advice.code.values()),
     )
     if entry.secret is None:
         return measured
     # A server may have repeated the key in an answer or in an error.
-    return Measured.model_validate(_each(measured.model_dump(mode="json"), entry.secret))
-
-
-def masked(text: str, secret: str | None) -> str:
-    """`text` without the secret, and without its beginning where a text was cut short."""
-    if secret is None:
-        return text
-    start = secret[:LEAST_KEY_CHARS]
-    kept, at = "", 0
-    while (found := text.find(start, at)) >= 0:
-        end = found
-        while end < min(len(text), found + len(secret)) and text[end] == secret[end - found]:
-            end += 1
-        kept += text[at:found] + _MASK
-        at = end
-    return kept + text[at:]
-
-
-def _each(value: Any, secret: str) -> Any:
-    """A plain JSON value with every text of it masked."""
-    if isinstance(value, str):
-        return masked(value, secret)
-    if isinstance(value, dict):
-        return {masked(key, secret): _each(item, secret) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_each(item, secret) for item in value]
-    return value
+    return Measured.model_validate(masked_in(measured.model_dump(mode="json"), entry.secret))

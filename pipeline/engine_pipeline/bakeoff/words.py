@@ -6,19 +6,22 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, assert_never
 
-from engine_pipeline.bakeoff.file import Priority
 from engine_pipeline.bakeoff.flips import Lever
+from engine_pipeline.bakeoff.goals import FLOORS, LaneGoal, Priority, metric_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine_pipeline.bakeoff.decide import Decision, Ruling, Turn
+    from engine_pipeline.bakeoff.decide import Decision, Turn
     from engine_pipeline.bakeoff.facts import Interval
     from engine_pipeline.bakeoff.file import BakeoffFile
     from engine_pipeline.bakeoff.flips import Flip
+    from engine_pipeline.bakeoff.goals import Goal
+    from engine_pipeline.bakeoff.ruling import Ruling
 
 _DIGITS = 4
 _BARS = {Lever.MAX_TTFT: "TTFT p95 bar", Lever.MAX_TPOT: "TPOT p95 bar"}
+_UNITS = {"good_share": " of the requests", "good_per_s": " a second"}
 # More evidence than this many times as much, nobody would wait for.
 _MOST_TIMES = 100
 
@@ -29,20 +32,33 @@ def recommendation(decision: Decision, file: BakeoffFile) -> str:
     judged = {ruling.facts.name for ruling in decision.rulings}
     missing = [name for name in every if name not in judged]
     unheard = f"; {listed(missing)} could not be measured" if missing else ""
+    unheard += _shaken(decision)
     if decision.winner is None:
-        return f"Take none of them: none of {len(every)} is shown to meet every limit{unheard}."
+        head = "Not settled" if decision.shaken else "Take none of them"
+        return f"{head}: none of {len(every)} is shown to meet every limit{unheard}."
     in_flight = f"with {decision.ruling(decision.winner).step.concurrency} in flight"
     level = (decision.winner, *decision.tied)
-    head = (
-        f"Too close to call between {listed(level)}"
-        if decision.tied
-        else f"Take {decision.winner} ({in_flight})"
-    )
+    if decision.tied:
+        head = f"Too close to call between {listed(level)}"
+    elif decision.shaken:
+        head = f"Not settled, {decision.winner} leads ({in_flight})"
+    else:
+        head = f"Take {decision.winner} ({in_flight})"
     parts = [_met(decision, len(every))]
     parts += [_turn(turn, decision, file) for turn in decision.turns]
     if decision.tied:
         parts.append(_more(decision, file))
     return f"{head}: {'; '.join(parts)}{unheard}."
+
+
+def _shaken(decision: Decision) -> str:
+    """Why the times that the choice rests on settle nothing, and what would."""
+    if not decision.shaken:
+        return ""
+    return (
+        f"; it rests on times of {listed(decision.shaken)} that something else disturbed: measure "
+        "anew with --again on a quiet machine"
+    )
 
 
 def _met(decision: Decision, contestants: int) -> str:
@@ -86,6 +102,9 @@ def _more(decision: Decision, file: BakeoffFile) -> str:
             continue
         if priority is Priority.QUALITY:
             have, what = len(best.facts.scores), "cases"
+        elif isinstance(priority, LaneGoal):
+            have = best.facts.lanes[priority.lane].steps[-1].requests
+            what = f"requests in {priority.lane}"
         else:
             have, what = file.load.requests, "requests at a step"
         need = math.ceil(times * have / 10) * 10
@@ -96,8 +115,8 @@ def _more(decision: Decision, file: BakeoffFile) -> str:
     return "in nothing that counts do they seem to differ by as much as could be shown: take either"
 
 
-def _value(ruling: Ruling, priority: Priority, currency: str) -> str:
-    match priority:
+def _value(ruling: Ruling, goal: Goal, currency: str) -> str:
+    match goal:
         case Priority.COST:
             return _between(ruling.cost, f" {currency} per million output tokens")
         case Priority.QUALITY:
@@ -105,8 +124,11 @@ def _value(ruling: Ruling, priority: Priority, currency: str) -> str:
         case Priority.SPEED:
             flow = ruling.step.tokens_per_s
             return "(not measured)" if flow is None else _between(flow, " tokens/s")
+        case LaneGoal():
+            unit = _UNITS.get(goal.metric, " ms")
+            return _between(ruling.facts.in_lane(goal), unit)
         case _:
-            assert_never(priority)
+            assert_never(goal)
 
 
 def _between(interval: Interval, unit: str) -> str:
@@ -141,7 +163,12 @@ def flip_words(flip: Flip, file: BakeoffFile) -> str:
     if flip.lever is Lever.MIN_SCORE:
         bar = f"above {at}" if flip.up else f"of {at} or lower"
         return f"a least score {bar} ({now_}): {then}"
+    if flip.lever is Lever.LANE_BAR and flip.metric in FLOORS:
+        bar = f"above {at}" if flip.up else f"of {at} or less"
+        return f"a least {metric_words(flip.metric)} of {flip.whose} {bar} ({now_}): {then}"
     bar = f"of {at} ms or more" if flip.up else f"below {at} ms"
+    if flip.lever is Lever.LANE_BAR:
+        return f"a {metric_words(flip.metric)} bar of {flip.whose} {bar} ({now_}): {then}"
     return f"a {_BARS[flip.lever]} {bar} ({now_}): {then}"
 
 

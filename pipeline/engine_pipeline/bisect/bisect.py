@@ -65,12 +65,14 @@ class Bisection:
         changes: everything that differs, in the order of the search.
         tries: both ends first.
         left_out: differences that are no inputs of the engine.
+        fixed: inputs that differ too and that this machine cannot change, such as its driver.
     """
 
     changes: tuple[InputChange, ...]
     tries: tuple[Try, ...]
     blame: Blame
     left_out: tuple[str, ...]
+    fixed: tuple[str, ...] = ()
 
 
 def bisect(
@@ -80,6 +82,7 @@ def bisect(
     *,
     judge: Callable[[BuildLock], tuple[Digest, Report]],
     say: Callable[[Try], None] = lambda _: None,
+    fixed: tuple[str, ...] = (),
 ) -> Bisection:
     """Find the input that made good bad.
 
@@ -89,17 +92,14 @@ def bisect(
         criterion: what is looked at.
         judge: the engine of a lock, built or found, and its report.
         say: told of each try.
+        fixed: inputs that differ too and that are the same in everything that is built here.
 
     Raises:
         InvalidInput: nothing differs, or an end is not what it is said to be.
     """
     changes = changes_between(good, bad)
     if not changes:
-        raise InvalidInput(
-            "both locks have the same inputs: nothing of the engine differs",
-            hint="look at the machines and at what serves: `enginectl diff` names what differs",
-            reference="nothing-to-bisect",
-        )
+        raise _nothing(fixed)
     by_name = {change.name: change for change in changes}
     tries: list[Try] = []
 
@@ -111,12 +111,13 @@ def bisect(
 
     for names, want in (((), Verdict.GOOD), (tuple(by_name), Verdict.BAD)):
         if attempt(names) is not want:
-            raise _not_so(tries[-1], want, criterion)
+            raise _not_so(tries[-1], want, criterion, fixed)
     return Bisection(
         changes=changes,
         blame=blame(tuple(by_name), attempt),
         tries=tuple(tries),
         left_out=not_tried(good, bad),
+        fixed=fixed,
     )
 
 
@@ -162,12 +163,31 @@ def _try(
     return Try(changes=names, verdict=verdict, engine=engine, why=why)
 
 
-def _not_so(end: Try, want: Verdict, criterion: Criterion) -> InvalidInput:
+def _nothing(fixed: tuple[str, ...]) -> InvalidInput:
+    if fixed:
+        return InvalidInput(
+            f"both locks have the same inputs, and what differs cannot be changed here: "
+            f"{'; '.join(fixed)}",
+            hint="build and gate one spec on a node of either kind: `enginectl build`, then "
+            "`enginectl gate`",
+            reference="nothing-to-bisect",
+        )
+    return InvalidInput(
+        "both locks have the same inputs: nothing of the engine differs",
+        hint="look at the machines and at what serves: `enginectl diff` names what differs",
+        reference="nothing-to-bisect",
+    )
+
+
+def _not_so(end: Try, want: Verdict, criterion: Criterion, fixed: tuple[str, ...]) -> InvalidInput:
     name, other = ("GOOD", "BAD") if want is Verdict.GOOD else ("BAD", "GOOD")
     engine = end.engine.short if end.engine else "none"
+    hint = f"name another {name}, or look at something that {name} and {other} differ in with "
+    hint += "--case or --bar"
+    if fixed:
+        hint = f"built here it has this machine's {'; '.join(fixed)}: that may be the cause; {hint}"
     return InvalidInput(
         f"{name} is {end.verdict} by {criterion} (engine {engine}): {end.why}; want {want}",
-        hint=f"name another {name}, or look at something that {name} and {other} differ in with "
-        "--case or --bar",
+        hint=hint,
         reference="end-is-not-so",
     )

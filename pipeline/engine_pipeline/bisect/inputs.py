@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from engine_pipeline.spec.compare import diff_locks
+from engine_pipeline.spec.compare import diff_hosts, diff_locks
 from engine_pipeline.spec.lock import BuildLock
 from engine_registry.documents import Value
 from engine_registry.errors import Incompatible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 # change: the parts of a lock that go with it, as paths in its plain form. Applied in this order,
 # from what most often breaks an engine to what rarely does; what is not here comes last.
@@ -86,6 +86,28 @@ def not_tried(good: BuildLock, bad: BuildLock) -> tuple[str, ...]:
     return tuple(
         part.removeprefix("spec.") for part in _NEVER if _get(one, part) != _get(other, part)
     )
+
+
+def host_differences(
+    good: Mapping[str, str], bad: Mapping[str, str], here: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What differs between the machines that built both ends, and no build can change.
+
+    Args:
+        good: what the machine adds to the key of the good engine; nothing is known where none of
+            its steps uses a GPU.
+        bad: the same of the bad one.
+        here: of this machine, where everything is built anew.
+    """
+    return tuple(
+        f"{moved.path.removeprefix('host.')} {_short(moved.locked)} → {_short(moved.now)}"
+        + _built_here(here.get(moved.path.removeprefix("host.")))
+        for moved in diff_hosts(good, bad)
+    )
+
+
+def _built_here(value: str | None) -> str:
+    return "" if value is None else f" (here {value})"
 
 
 def mixed(good: BuildLock, bad: BuildLock, changes: Iterable[InputChange]) -> BuildLock:

@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "suite": ("Bring captured chats into a suite, or write a suite's chats as lines.", "Release"),
     "golden": ("Record or review what a suite wants, from a named engine.", "Release"),
     "workload": ("Capture a load from a log of requests, or say what one is.", "Release"),
-    "calibrate": ("Measure an engine against itself: where the speed bars stand.", "Release"),
+    "calibrate": ("Measure an engine against itself: where a gate's bars stand.", "Release"),
     "release": ("Cut a numbered release from an engine.", "Release"),
     "promote": ("Make a release live on a channel, if its policy says yes.", "Release"),
     "approve": ("Say yes to a release on a channel that asks for approvals.", "Release"),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine_pipeline.gates.client import Endpoint
-    from engine_pipeline.gates.policy import GatePolicy
+    from engine_pipeline.gates.judge_model import JudgeModel
 
 
-def judge_of(policy: GatePolicy) -> Endpoint | None:
-    """Where the policy's judge is; nobody is asked yet whether it is there.
+def judge_of(model: JudgeModel | None) -> Endpoint | None:
+    """Where a judge is; nobody is asked yet whether it is there.
 
     Raises:
         InvalidInput: the variable that should hold its key holds none.
@@ -19,10 +19,10 @@ def judge_of(policy: GatePolicy) -> Endpoint | None:
     from engine_pipeline.gates.client import Endpoint
     from engine_pipeline.gates.external import key_of, root_of
 
-    if policy.judge is None:
+    if model is None:
         return None
     return Endpoint(
-        base_url=root_of(policy.judge.endpoint),
-        model=policy.judge.model,
-        api_key=key_of(policy.judge.api_key_env, os.environ),
+        base_url=root_of(model.endpoint),
+        model=model.model,
+        api_key=key_of(model.api_key_env, os.environ),
     )

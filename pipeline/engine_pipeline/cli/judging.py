@@ -39,7 +39,9 @@ def judge(
     from engine_pipeline.cli.opponent import opponent_for, still_compared_with, with_against
     from engine_pipeline.cli.parents import parents_for, still_held_to, with_parents
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_embeddings import embeddings_of
     from engine_pipeline.cli.wiring_runs import place_for
+    from engine_pipeline.gates.report import runtime_digest
     from engine_pipeline.gates.run import run_gate
     from engine_pipeline.promote.evidence import deciding_report
     from engine_pipeline.promote.findings import Wanted
@@ -54,7 +56,9 @@ def judge(
     opponent = opponent_for(shell, record, policy, named_by_hand=against is not None)
     kin = parents_for(shell, record, policy)
     if not again:
-        wanted = Wanted(policy=policy.digest, suite=suite.digest)
+        # Builds of the same bytes may be served otherwise: the newest report may be another's.
+        runtime = runtime_digest(runtime_config(lock_of(shell.registry, record)))
+        wanted = Wanted(policy=policy.digest, suite=suite.digest, runtime=runtime)
         known = deciding_report(shell.registry, record.engine, name, wanted, device)
         if (
             known is not None
@@ -82,8 +86,9 @@ def judge(
         place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
         opponent=opponent,
         parents=kin,
-        workloads=shell.workloads(policy),
-        judge=judge_of(policy),
+        workloads=shell.workloads(policy.lanes),
+        judge=judge_of(policy.judge),
+        embeddings=embeddings_of(shell, policy.embeddings, load_timeout_s=policy.load_timeout_s),
     )
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)

@@ -44,6 +44,7 @@ def judge_running(
     """
     from engine_pipeline.cli.endpoints import judge_of
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_embeddings import embeddings_of
     from engine_pipeline.gates.endpoint_gate import judge_endpoint
     from engine_pipeline.gates.external import external, key_of
 
@@ -68,8 +69,11 @@ def judge_running(
                 progress=shell.progress,
                 clock=utc_now,
                 workdir=shell.cache_dir / "gates",
-                workloads=shell.workloads(policy),
-                judge=judge_of(policy),
+                workloads=shell.workloads(policy.lanes),
+                judge=judge_of(policy.judge),
+                embeddings=embeddings_of(
+                    shell, policy.embeddings, load_timeout_s=policy.load_timeout_s
+                ),
             )
         )
     return reports

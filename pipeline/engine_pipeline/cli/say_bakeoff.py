@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_pipeline.bakeoff.say import asked_for, cells, heads, load_words, structured_cells
+from engine_pipeline.bakeoff.say import asked_for, cells, further_cells, heads, load_words
 from engine_pipeline.gates.visible import visible
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ def draw(out: Page, result: BakeoffResult) -> None:
     out.wrapped(visible(asked_for(result.file)), "")
     rows = []
     for row in result.in_order:
-        rows.append(cells(row))
-        if (structured := structured_cells(row)) is not None:
-            rows.append(structured)
+        rows += [cells(row), *further_cells(row)]
     out.line()
     out.table(heads(result.file), rows)
     out.line()

@@ -267,16 +267,10 @@ class Shell:
         return tuple(dict.fromkeys(g for c in policy.channels.values() for g in c.gates))
 
     def device(self, record: Record) -> Device:
-        """This machine, as a report names what an engine was judged on."""
-        from engine_pipeline.gates.report import Device
+        """This machine, as a report names it; raises Incompatible if it is none of the SKU."""
+        from engine_pipeline.gates.device import device_for
 
-        return Device(
-            sku=record.platform.sku,
-            host_class=self.machine.host_class,
-            cpu_model=self.machine.cpu_model,
-            cores=self.machine.cores,
-            runtime=record.platform.runtime,
-        )
+        return device_for(record.platform, self.machine)
 
     @staticmethod
     def images(spec: BuildSpec) -> ImageResolver | None:

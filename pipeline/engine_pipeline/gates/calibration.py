@@ -1,4 +1,4 @@
-"""Where a bar stands in the noise: the same engine measured again and again. Pure.
+"""Where a gate's bars stand in the noise: the same engine measured again and again. Pure.
 
 Stored in the project, beside the suite, so that whoever reads or changes a bar sees how far it is
 from what a good engine shows by chance:
@@ -6,39 +6,32 @@ from what a good engine shows by chance:
     golden_prompts/<suite>/calibration/<host class>.json
 
 A bar within CHANCE deviations of the mean fails good engines by chance; one beyond NEVER is missed
-by nothing but a catastrophe, and so says nothing of a slowdown.
+by nothing but a catastrophe, and so says nothing of a slowdown. Bars that can hardly ever fail
+whatever is measured are `idle_bars`.
 """
 
 from __future__ import annotations
 
 import re
-from math import sqrt
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AwareDatetime, Field
 
-from engine_pipeline.gates.load import Load
-from engine_pipeline.gates.paired_stats import student_t
+from engine_pipeline.gates.calibration_bars import Bar, Kind
+from engine_pipeline.gates.calibration_evidence import evidence_of
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.record import Text
 from engine_registry.refs import Slug
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from engine_pipeline.gates.policy import GatePolicy, PerformanceBars
+    from collections.abc import Iterable, Mapping, Sequence
 
 CHANCE = 2.0
 NEVER = 6.0
+# A score that catches only the loss of so many of the cases that pass.
+CATASTROPHE = 0.5
 LEAST_RUNS = 3
-# A bar's name in channels.yaml: the metric it is about, and whether more is better there.
-BARS = {
-    "max_ttft_p95_ms": ("ttft_p95_ms", False),
-    "max_tpot_p95_ms": ("tpot_p95_ms", False),
-    "min_output_tokens_per_s": ("output_tokens_per_s", True),
-}
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
@@ -54,39 +47,88 @@ class ErrorRates(Value):
     miss: Share = 0.05
 
 
+class WorthCatching(Value):
+    """The smallest worsening that matters: from it follows how much has to be measured.
+
+    Attributes:
+        change: of a time or a rate, as a share of it.
+        drop: of a score, as a share of the cases.
+    """
+
+    change: Share = 0.1
+    drop: Share = 0.05
+
+
 class BarEvidence(Value):
     """One bar and what was measured.
 
     Attributes:
+        part: of the gate, whose basis it rests on.
         bar: as it stood in channels.yaml; None: there is none for this metric.
         mean, deviation, n: over runs, of the value that the bar is compared with.
-        proposed: a bar that keeps the stated error rates.
-        catches: the smallest worsening that `proposed` catches, as a share of the mean.
+        proposed: a bar that keeps the stated error rates; None: chance plays no part in it.
+        catches: the smallest worsening that `proposed` catches, as a share.
+        catches_now: what the bar catches as it stood.
+        of: requests, cases or prompts that each value came from.
+        needs: how many it takes to catch the smallest worsening that matters.
     """
 
-    metric: Text
+    part: Text
     bar: float | None
     mean: float
     deviation: Annotated[float, Field(ge=0.0)]
     n: Annotated[int, Field(ge=LEAST_RUNS)]
-    proposed: float
-    catches: float
+    proposed: float | None
+    catches: float | None
+    catches_now: float | None
+    of: Annotated[int, Field(ge=0)]
+    needs: int | None
+
+
+class Unsteady(Value):
+    """A case that passed sometimes, or one that must pass and never did."""
+
+    must: bool
+    passed: Annotated[int, Field(ge=0)]
+    asked: Annotated[int, Field(ge=1)]
+
+
+class CasesEvidence(Value):
+    """The suite's cases over all runs.
+
+    Attributes:
+        must: how many have to pass.
+        must_fail_at_most: how often one of them fails in a run by chance, at most, as far as so
+            many runs can tell (95 %); None if one of them did.
+        unsteady: by id.
+    """
+
+    cases: Annotated[int, Field(ge=1)]
+    runs: Annotated[int, Field(ge=1)]
+    must: Annotated[int, Field(ge=0)]
+    must_fail_at_most: float | None
+    unsteady: dict[Slug, Unsteady] = {}
 
 
 class GateCalibration(Value):
     """One gate on one class of hosts.
 
     Attributes:
-        load: under which it was measured; under another one it says nothing.
-        dropped: runs that were disturbed and do not count.
+        basis: by part of the gate, digest of what it measures; with another one this says nothing.
+        dropped: runs whose speed was disturbed and does not count.
+        bars: by path in the gate.
+        cases: None if no prompts were asked.
     """
 
     engine: Digest
     at: AwareDatetime
-    load: Load
     rates: ErrorRates
+    worth: WorthCatching = WorthCatching()
+    runs: Annotated[int, Field(ge=1)]
     dropped: Annotated[int, Field(ge=0)] = 0
+    basis: dict[str, Digest]
     bars: dict[str, BarEvidence]
+    cases: CasesEvidence | None = None
 
 
 class Calibration(Document):
@@ -101,59 +143,77 @@ def file_name(host_class: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", host_class.lower()).strip("-") + ".json"
 
 
-def load_of(bars: PerformanceBars) -> Load:
-    """The load alone, without the bars."""
-    return Load.model_validate(bars.model_dump(include=set(Load.model_fields)))
-
-
 def evidence(
-    values: Mapping[str, Sequence[float]], bars: PerformanceBars, rates: ErrorRates
+    values: Mapping[str, Sequence[float]],
+    bars: Iterable[Bar],
+    rates: ErrorRates,
+    worth: WorthCatching,
 ) -> dict[str, BarEvidence]:
-    """From the values of each metric, a run each, to what is to be known of each bar."""
-    found = {}
-    for name, (metric, more_is_better) in BARS.items():
-        measured = values.get(metric, ())
-        if len(measured) < LEAST_RUNS:
-            continue
-        mean, deviation, n = fmean(measured), stdev(measured), len(measured)
-        # A run to come lies within so much of the mean of n runs (prediction interval, normal).
-        spread = deviation * sqrt(1 + 1 / n)
-        side = -1 if more_is_better else 1
-        proposed = mean + side * student_t(1 - rates.false_alarm, n - 1) * spread
-        caught = proposed + side * student_t(1 - rates.miss, n - 1) * spread
-        found[name] = BarEvidence(
-            metric=metric,
-            bar=getattr(bars, name),
-            mean=round(mean, 3),
-            deviation=round(deviation, 3),
-            n=n,
-            proposed=round(max(proposed, 0.0), 3),
-            catches=round(abs(caught - mean) / mean, 4) if mean else 0.0,
-        )
-    return found
+    """From the values that each bar is compared with, a run each, to what is known of the bar."""
+    return {
+        bar.name: evidence_of(bar, values[bar.name], rates, worth)
+        for bar in bars
+        if len(values.get(bar.name, ())) >= LEAST_RUNS
+    }
 
 
-def warnings(gate: str, policy: GatePolicy, known: GateCalibration) -> list[str]:
-    """What is wrong with the bars of a gate as they stand now, given what was measured."""
-    bars = policy.performance
-    if bars is None:
-        return []
-    if load_of(bars) != known.load:
-        return [
-            f"gate {gate}: calibrated under another load; run `enginectl calibrate {gate}` again"
-        ]
-    found = []
-    for name, one in known.bars.items():
-        bar = getattr(bars, name, None)
-        if bar is None:
+def warnings(
+    gate: str, bars: Sequence[Bar], basis: Mapping[str, Digest], known: GateCalibration
+) -> list[str]:
+    """What is wrong with the bars of a gate as they stand now, given what was measured.
+
+    Args:
+        gate: its name.
+        bars: of the policy as it is now.
+        basis: of the policy as it is now.
+        known: what was measured.
+    """
+    stale = {part for part in known.basis if basis.get(part) != known.basis[part]}
+    told = [
+        f"gate {gate}: {part} was calibrated on something else than it measures now; run "
+        f"`enginectl calibrate {gate}` again"
+        for part in sorted(stale)
+    ]
+    for bar in bars:
+        one = known.bars.get(bar.name)
+        if one is None or one.part in stale or bar.value is None:
             continue
-        distance = (one.mean - bar) if BARS[name][1] else (bar - one.mean)
-        said = f"gate {gate}: {name} {bar:g}, measured {one.mean:g} ± {one.deviation:g} (n {one.n})"
-        if distance < CHANCE * one.deviation or distance <= 0:
-            found.append(f"{said}: a good engine fails by chance; {one.proposed:g} would do")
-        elif distance > NEVER * one.deviation:
-            found.append(
-                f"{said}: more than {NEVER:g} deviations away, only a catastrophe fails; "
-                f"{one.proposed:g} catches {one.catches:.0%}"
+        if (why := _wrong(bar, bar.value, one)) is not None:
+            told.append(
+                f"gate {gate}: {bar.name} {bar.value:g}, measured {one.mean:g} ± "
+                f"{one.deviation:g} (n {one.n}): {why}"
             )
-    return found
+    if known.cases is not None and not any(part in stale for part in ("quality", "under_load")):
+        told += [
+            f"gate {gate}: case {name} must pass and passed {one.passed} of {one.asked} times: a "
+            "good engine fails by chance; mend it, quarantine it, or let it score"
+            for name, one in known.cases.unsteady.items()
+            if one.must
+        ]
+    return told
+
+
+def _wrong(bar: Bar, value: float, one: BarEvidence) -> str | None:
+    distance = (one.mean - value) if bar.is_floor else (value - one.mean)
+    would = "" if one.proposed is None else f"; {one.proposed:g} would do"
+    if distance < 0 or distance < CHANCE * one.deviation:
+        return f"a good engine fails by chance{would}"
+    if bar.kind is Kind.DISTANCE:
+        return None
+    if bar.kind is Kind.CASES:
+        if one.proposed is not None and value > one.proposed and distance <= 0:
+            return f"not one case may be lost, which {one.n} runs cannot promise{would}"
+        if one.bar == value and (one.catches_now or 0.0) >= CATASTROPHE:
+            return (
+                f"only the loss of {one.catches_now:.0%} of the cases fails; {one.proposed:g} "
+                f"catches {one.catches:.0%}"
+            )
+        return None
+    if distance == 0:
+        return f"a good engine fails by chance{would}"
+    if distance > NEVER * one.deviation:
+        return (
+            f"more than {NEVER:g} deviations away, only a catastrophe fails; {one.proposed:g} "
+            f"catches {one.catches:.0%}"
+        )
+    return None

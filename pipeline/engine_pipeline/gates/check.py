@@ -23,22 +23,23 @@ from engine_pipeline.gates import (
 from engine_pipeline.gates.check_kinds import (
     Check,
     Choice,
+    Consulted,
     Contains,
     Exact,
     InLanguage,
     Json,
-    Judged,
     Length,
     NotContains,
     NotDegenerate,
     NoToolCall,
     Number,
     Prefix,
-    Python,
     Refusal,
     Regex,
     ToolCalls,
 )
+from engine_pipeline.gates.grown import Grown
+from engine_pipeline.gates.similarity import Similarity  # noqa: TC001 (of a field)
 from engine_pipeline.gates.tool_call import ToolCall
 from engine_registry.documents import Value
 
@@ -75,17 +76,21 @@ class Answer(Value):
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-class CheckVerdict(Value):
+class CheckVerdict(Grown):
     """One check's verdict on one answer; `reason` names both sides if it failed.
 
     Attributes:
         errored: nobody could say; it did not pass, and did not fail either.
+        similarity: what was measured, of a check that measures it.
     """
+
+    LATER = frozenset({"similarity"})
 
     kind: str
     passed: bool
     reason: str
     errored: bool = False
+    similarity: Similarity | None = None
 
 
 def judge_all(checks: Iterable[Check], answer: Answer) -> tuple[CheckVerdict, ...]:
@@ -93,7 +98,7 @@ def judge_all(checks: Iterable[Check], answer: Answer) -> tuple[CheckVerdict, ..
 
     Checks that somebody has to be asked for are left out: see `consult`.
     """
-    given = tuple(check for check in checks if not isinstance(check, Judged | Python))
+    given = tuple(check for check in checks if not isinstance(check, Consulted))
     if not any(isinstance(check, NotDegenerate) for check in given):
         given = (NotDegenerate(), *given)
     return tuple(judge(check, answer) for check in given)

@@ -1,14 +1,15 @@
 """What can be asked of a golden answer: a closed set of checks, as case files write them. Pure.
 
-`check` judges all of them but two: what a judge model says (`llm_judge`) and what a function of
-an installed package says (`python_check`) is asked outside.
+`check` judges all of them but three: what a judge model says (`llm_judge`), how near an embedding
+model sees two texts (`embedder`), and what a function of an installed package says
+(`python_check`) is asked outside.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from engine_pipeline.gates import json_answer, language, pattern
 from engine_pipeline.gates.tool_call import MAX_CALLS, WantedCall
@@ -247,6 +248,30 @@ class Judged(Value):
     votes: Literal[1, 3, 5, 7, 9] = 1
 
 
+def _several(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Similar(Value):
+    """The answer says about what a text says, as the gate's embedding model sees it.
+
+    Attributes:
+        to: that text, or several, of which the nearest counts; none: the case's recorded answer.
+        at_least: cosine of the embeddings, rounded to four decimals; what is near depends on the
+            model, so take it from reports.
+    """
+
+    kind: Literal["similar"]
+    to: Annotated[
+        tuple[Phrase, ...],
+        BeforeValidator(_several, json_schema_input_type=str | list[str]),
+        Field(max_length=20),
+    ] = ()
+    at_least: Annotated[float, Field(gt=0.0, le=1.0)]
+
+
 class Python(Value):
     """A function of an installed package finds nothing wrong; see `python_check` for which.
 
@@ -261,7 +286,7 @@ class Python(Value):
     code: Digest | None = None
 
 
-Consulted = Judged | Python
+Consulted = Judged | Similar | Python
 Check = Annotated[
     Exact
     | Prefix
@@ -278,6 +303,7 @@ Check = Annotated[
     | InLanguage
     | NotDegenerate
     | Judged
+    | Similar
     | Python,
     Field(discriminator="kind"),
 ]

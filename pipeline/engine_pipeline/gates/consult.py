@@ -1,4 +1,4 @@
-"""Checks that somebody else decides: the gate's judge, or a function of an installed package."""
+"""Checks that others decide: the gate's judge, its embedding model, functions of packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from engine_pipeline.gates.asking import request_of
 from engine_pipeline.gates.check import CheckVerdict
-from engine_pipeline.gates.check_kinds import Judged, Python
+from engine_pipeline.gates.check_kinds import Consulted, Judged, Python, Similar
 from engine_pipeline.gates.judge_model import count_votes
 from engine_pipeline.gates.python_check import run_check
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from engine_pipeline.gates.check import Answer
     from engine_pipeline.gates.check_code import CheckCode
-    from engine_pipeline.gates.check_kinds import Consulted
+    from engine_pipeline.gates.embedder import Embedder
+    from engine_pipeline.gates.embedding_model import EmbeddingsUsed
+    from engine_pipeline.gates.judge_model import JudgeUsed
     from engine_pipeline.gates.llm_judge import LlmJudge
     from engine_pipeline.gates.suite import Case
 
@@ -27,21 +29,33 @@ class Advisers:
 
     Attributes:
         judge: None: nobody, and what it should decide stays open.
+        embedder: None: the same.
         code: by entry point.
     """
 
     judge: LlmJudge | None = None
+    embedder: Embedder | None = None
     code: Mapping[str, CheckCode] = field(default_factory=dict)
+
+    def judge_used(self) -> JudgeUsed | None:
+        """The judge, for a report; None if there is none."""
+        return None if self.judge is None else self.judge.used()
+
+    def embeddings_used(self) -> EmbeddingsUsed | None:
+        """The embedding model, for a report; None if there is none."""
+        return None if self.embedder is None else self.embedder.used()
 
     async def verdicts(self, case: Case, answer: Answer) -> tuple[CheckVerdict, ...]:
         """A verdict for each check of the case that is not decided by the answer alone."""
-        wanted = [check for check in case.checks if isinstance(check, Judged | Python)]
+        wanted = [check for check in case.checks if isinstance(check, Consulted)]
         return tuple([await self._verdict(check, case, answer) for check in wanted])
 
     async def _verdict(self, check: Consulted, case: Case, answer: Answer) -> CheckVerdict:
         match check:
             case Judged():
                 passed, reason = await self._judged(check, case, answer)
+            case Similar():
+                return await self._compared(check, case, answer)
             case Python():
                 passed, reason = await self._ran(check, case, answer)
             case _:
@@ -58,6 +72,23 @@ class Advisers:
         said = "\n".join(part for part in (answer.text, *map(str, answer.tool_calls)) if part)
         votes = await self.judge.votes(conversation, said, check.question, check.votes)
         return count_votes(votes)
+
+    async def _compared(self, check: Similar, case: Case, answer: Answer) -> CheckVerdict:
+        if self.embedder is None:
+            return CheckVerdict(
+                kind=check.kind, passed=False, reason="there is no embedding model", errored=True
+            )
+        recorded = () if case.recorded is None else (case.recorded.text,)
+        passed, reason, found = await self.embedder.compare(
+            answer.text, check.to or recorded, check.at_least
+        )
+        return CheckVerdict(
+            kind=check.kind,
+            passed=passed is True,
+            reason=reason,
+            errored=passed is None,
+            similarity=found,
+        )
 
     async def _ran(self, check: Python, case: Case, answer: Answer) -> tuple[bool | None, str]:
         code = self.code.get(check.entry_point)

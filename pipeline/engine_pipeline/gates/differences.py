@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
-from engine_pipeline.gates.judge import mean_score
+from engine_pipeline.gates.judge import (
+    AGREEMENT_UNDER_LOAD,
+    MUST,
+    SCORE_UNDER_LOAD,
+    mean_score,
+)
 from engine_pipeline.gates.lane_metrics import SHARE
 from engine_pipeline.gates.lane_words import metric_of
 from engine_pipeline.gates.markdown_paired import paired_rows
@@ -168,7 +173,13 @@ def _lane_number(measured: Measured) -> str:
 def _plain(report: Report, finding: Finding) -> str:
     if finding.name == "load" and report.load.load_s is not None:
         return f"{report.load.load_s:.1f} s"
-    if finding.name == "must-pass cases":
+    again = report.under_load
+    if again is not None and finding.name == SCORE_UNDER_LOAD:
+        counted = [case for case in again.cases if case.counts]
+        return f"{mean_score(counted, report.policy.quality.tag_weights):.3f}"
+    if again is not None and finding.name == AGREEMENT_UNDER_LOAD:
+        return f"{again.same} of {again.compared}"
+    if finding.name == MUST:
         must = [case for case in report.cases if case.must and case.counts]
         return f"{sum(case.outcome == 'passed' for case in must)} of {len(must)}"
     return "–"

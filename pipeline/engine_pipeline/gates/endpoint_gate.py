@@ -11,8 +11,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.advising import Advice
 from engine_pipeline.gates.dialect_probe import find_manners
-from engine_pipeline.gates.examine import Advice, ask_endpoint
+from engine_pipeline.gates.examine import ask_endpoint
 from engine_pipeline.gates.judge import tag_scores
 from engine_pipeline.gates.outcome import Outcome, combine
 from engine_pipeline.gates.policy import check_fits
@@ -24,7 +25,7 @@ from engine_pipeline.gates.scratch import scratch
 from engine_pipeline.gates.served_by import SAMPLING, ServedBy, sampling_finding
 from engine_pipeline.gates.speed_gate import with_overhead
 from engine_pipeline.gates.versions import client_versions
-from engine_pipeline.redact import redact
+from engine_pipeline.redact import masked_in, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from engine_pipeline.gates.client import Endpoint
     from engine_pipeline.gates.dialect_probe import Manners
+    from engine_pipeline.gates.embedder import EmbeddingPlace
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
@@ -52,6 +54,7 @@ def judge_endpoint(
     workdir: Path,
     workloads: Mapping[str, Workload] = MappingProxyType({}),
     judge: Endpoint | None = None,
+    embeddings: EmbeddingPlace | None = None,
 ) -> Report:
     """The report on a running endpoint, under the bars of a gate.
 
@@ -64,7 +67,7 @@ def judge_endpoint(
         clock: aware UTC time.
         workdir: for the log of the client's self-test.
         workloads: of the lanes whose workload is in a file, by lane.
-        judge: where the policy's judge is.
+        judge, embeddings: where those of the policy are.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the endpoint is not of this API.
@@ -76,7 +79,7 @@ def judge_endpoint(
     progress.phase("endpoint", redact(endpoint.base_url))
     manners = asyncio.run(find_manners(endpoint, suite.sampling, timeout_s=policy.timeout_s))
     spoken = replace(endpoint, dialect=manners.dialect)
-    advice = Advice(today=started_at.date(), judge=judge, code=code)
+    advice = Advice(today=started_at.date(), judge=judge, embeddings=embeddings, code=code)
     asked = asyncio.run(
         ask_endpoint(spoken, policy, suite, advice, workloads, progress=progress, gone=lambda: None)
     )
@@ -107,11 +110,13 @@ def judge_endpoint(
         findings=findings,
         cases=asked.cases,
         tags=tag_scores(asked.cases, policy.quality),
+        under_load=asked.under_load,
         performance=speed.performance,
         lanes=speed.lanes,
         template=asked.template,
         prefixes=measure_prefixes(suite.prefixes, suite.cases),
         judge=asked.judge,
+        embeddings=asked.embeddings,
         check_code=tuple(code.values()),
         definitions=DEFINITIONS,
         client=client_versions(),
@@ -146,7 +151,5 @@ def _not_compared(policy: GatePolicy) -> tuple[Finding, ...]:
 
 def _without(key: str | None, report: Report) -> Report:
     """The report without the key, wherever the endpoint may have repeated it."""
-    if key is None:
-        return report
-    whole = report.model_dump_json(by_alias=True)
-    return Report.model_validate_json(whole.replace(json.dumps(key)[1:-1], "***"))
+    plain = masked_in(report.model_dump(mode="json", by_alias=True), key)
+    return Report.model_validate_json(json.dumps(plain))

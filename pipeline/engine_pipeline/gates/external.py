@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from engine_pipeline.gates.client import Endpoint
+from engine_pipeline.redact import masked
 from engine_registry.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def external(base_url: str, model: str, *, api_key: str | None = None) -> Endpoi
     served = _served(root, api_key)
     if served is not None and model not in served:
         raise InvalidInput(
-            f"{root} serves {_listed(served)}, not {model!r}",
+            f"{root} serves {masked(_listed(served), api_key)}, not {model!r}",
             hint="name one of them",
             reference="endpoint-other-model",
         )

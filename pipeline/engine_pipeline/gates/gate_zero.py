@@ -1,4 +1,4 @@
-"""Gate zero: what it means that a server loaded an engine, or did not. Pure.
+"""Gate zero: whether a server loaded an engine, and whether what it says then is text. Pure.
 
 Its text counts before its exit status: what an engine kind's servers print is known to the backend
 (`Words`), and a server whose ranks died may hang instead of ending.
@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import LoadResult
+from engine_pipeline.gates.report import Finding, LoadResult
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from engine_pipeline.backends.port import Words
+    from engine_pipeline.gates.report import CaseResult
     from engine_pipeline.gates.server import Server
 
 # What a known text of a server that gave up may be about besides its engine.
 _ABOUT_THE_HOST = frozenset({ExitCode.UNAVAILABLE, ExitCode.BUG})
 _REASON_CHARS = 2000
+DEGENERATE = "degenerate answers"
+_CHECK = "not-degenerate"
+_NAMED = 5
 
 
 def not_ready(
@@ -68,3 +74,42 @@ def loaded(server: Server, warnings: tuple[str, ...]) -> LoadResult:
         log=() if ended is None else server.log(),
         warnings=warnings,
     )
+
+
+def judge_degenerate(
+    cases: Sequence[CaseResult], under_load: Sequence[CaseResult] = ()
+) -> tuple[Finding, ...]:
+    """Whether any answer is none at all: empty, not text, going round in circles; see `degenerate`.
+
+    One such answer fails, whatever the score. A case that is meant to repeat itself says so with
+    `allow_loops`; one in quarantine counts here as little as anywhere.
+
+    Args:
+        cases: of the first pass over the suite; without any there is nothing to say.
+        under_load: of the second one, if there was one.
+    """
+    found = [*_degenerate(cases, ""), *_degenerate(under_load, " under load")]
+    answers = sum(
+        attempt.error is None
+        for case in (*cases, *under_load)
+        if case.counts
+        for attempt in case.attempts
+    )
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        reason = f"{len(found)} of {answers}, want none: {'; '.join(found[:_NAMED])}{more}"
+        outcome = Outcome.FAILED
+    elif answers:
+        outcome, reason = Outcome.PASSED, f"none of {answers}"
+    else:
+        outcome, reason = Outcome.SKIPPED, "nothing was answered"
+    return (Finding(name=DEGENERATE, outcome=outcome, reason=reason[:_REASON_CHARS]),)
+
+
+def _degenerate(cases: Sequence[CaseResult], when: str) -> Iterator[str]:
+    for case in cases:
+        if not case.counts:
+            continue
+        for attempt in case.attempts:
+            verdicts = (one for one in attempt.checks if one.kind == _CHECK and not one.passed)
+            yield from (f"{case.id}{when}: {one.reason}" for one in verdicts)

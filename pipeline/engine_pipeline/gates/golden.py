@@ -20,7 +20,7 @@ from engine_pipeline.gates.report import (
 from engine_pipeline.gates.tool_call import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
     from engine_pipeline.gates.check import CheckVerdict
@@ -52,33 +52,63 @@ async def ask_suite(
         advisers: who decides what the answer alone does not.
         today: of which quarantines are over; None: all of them hold.
     """
-    attempts: dict[str, list[Attempt]] = {case.id: [] for case in suite.cases}
-    work = iter([(case, repeat) for case in suite.cases for repeat in range(case.repeats)])
-    total = sum(case.repeats for case in suite.cases)
-    progress.update(0, total, "cases")
+    attempts: dict[tuple[str, int], Attempt] = {}
+    wanted = asked_of(suite)
+    work = iter(wanted)
+    progress.update(0, len(wanted), "cases")
 
     async def ask_on() -> None:
         for case, repeat in work:
             if (why := gone()) is not None:
-                attempts[case.id].append(_not_asked(why))
+                attempts[case.id, repeat] = not_asked(why)
                 continue
-            reply = await _ask(client, suite, case, repeat)
-            attempt = await _judged(case, reply, advisers)
-            if reply.error is not None and reply.error.lost_connection:
-                await settle(gone)
-                if (why := gone()) is not None:
-                    # What a dead server owes is told once, by its end, and not by each answer.
-                    attempt = _cut_off(attempt, why)
-            attempts[case.id].append(attempt)
-            progress.update(sum(map(len, attempts.values())), total, "cases")
+            reply = await ask_case(client, suite, case, repeat)
+            attempts[case.id, repeat] = await attempt_of(case, reply, advisers, gone)
+            progress.update(len(attempts), len(wanted), "cases")
 
     async with asyncio.TaskGroup() as group:
         for _ in range(concurrency):
             group.create_task(ask_on())
-    return tuple(_result(case, attempts[case.id], today) for case in suite.cases)
+    return results_of(suite, attempts, today)
 
 
-async def _ask(client: ChatClient, suite: Suite, case: Case, repeat: int) -> Reply:
+def asked_of(suite: Suite) -> list[tuple[Case, int]]:
+    """Everything that is asked: each case, with the number of the repeat."""
+    return [(case, repeat) for case in suite.cases for repeat in range(case.repeats)]
+
+
+def results_of(
+    suite: Suite, attempts: Mapping[tuple[str, int], Attempt], today: date | None
+) -> tuple[CaseResult, ...]:
+    """The result of each case, from what came of everything that `asked_of` lists."""
+    return tuple(
+        _result(case, [attempts[case.id, repeat] for repeat in range(case.repeats)], today)
+        for case in suite.cases
+    )
+
+
+async def attempt_of(
+    case: Case, reply: Reply, advisers: Advisers, gone: Callable[[], str | None]
+) -> Attempt:
+    """What came of asking a case once.
+
+    Args:
+        case: the one that was asked.
+        reply: what came back.
+        advisers: who decides what the answer alone does not.
+        gone: says why there is no server any more; waited for a little if the connection was lost.
+    """
+    attempt = await _judged(case, reply, advisers)
+    if reply.error is not None and reply.error.lost_connection:
+        await settle(gone)
+        if (why := gone()) is not None:
+            # What a dead server owes is told once, by its end, and not by each answer.
+            attempt = _cut_off(attempt, why)
+    return attempt
+
+
+async def ask_case(client: ChatClient, suite: Suite, case: Case, repeat: int) -> Reply:
+    """The reply to a case, asked with the seed of this repeat."""
     sampling = suite.sampling_of(case)
     seeded = sampling.model_copy(update={"seed": sampling.seed + repeat})
     target, asked = request_of(case)
@@ -131,7 +161,8 @@ def _cut_off(attempt: Attempt, why: str) -> Attempt:
     )
 
 
-def _not_asked(why: str) -> Attempt:
+def not_asked(why: str) -> Attempt:
+    """Of a case that nobody could be asked."""
     return Attempt(
         outcome=Outcome.ERRORED,
         text="",
@@ -152,7 +183,6 @@ def _result(case: Case, attempts: list[Attempt], today: date | None) -> CaseResu
     else:
         outcome = Outcome.PASSED
     answers = Counter(attempt.said for attempt in attempts if attempt.error is None)
-    quarantine = case.quarantine
     most = answers.most_common(1)
     return CaseResult(
         id=case.id,
@@ -163,6 +193,6 @@ def _result(case: Case, attempts: list[Attempt], today: date | None) -> CaseResu
         agreement=most[0][1] / answers.total() if most else None,
         attempts=tuple(attempts),
         asked=case.asked[:ASKED_LIMIT_CHARS],
-        quarantine=quarantine,
-        counts=quarantine is None or (today is not None and today > quarantine.until),
+        quarantine=case.quarantine,
+        counts=case.counts_on(today),
     )

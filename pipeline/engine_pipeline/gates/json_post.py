@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from engine_pipeline.gates.reply import MASK, ErrorKind, RequestError, one_line
+from engine_pipeline.gates.reply import ErrorKind, RequestError, one_line
+from engine_pipeline.redact import masked
 
 if TYPE_CHECKING:
     import aiohttp
@@ -59,8 +60,7 @@ async def post_json(
         raise NotAnswered(detail, engine_fault=False) from error
     if response.status != 200:
         said = data[:_SHOWN_BYTES].decode(errors="replace")
-        said = said.replace(secret, MASK) if secret else said
-        detail = one_line(f"{path}: HTTP {response.status}: {said}")
+        detail = one_line(f"{path}: HTTP {response.status}: {masked(said, secret)}")
         fault = RequestError(kind=ErrorKind.HTTP, status=response.status, detail=detail)
         raise NotAnswered(detail, refused=response.status, engine_fault=fault.engine_fault)
     try:

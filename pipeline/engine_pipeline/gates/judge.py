@@ -17,12 +17,17 @@ from engine_pipeline.gates.standing import standing_findings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from engine_pipeline.gates.policy import PerformanceBars, QualityBars
+    from engine_pipeline.gates.policy import GatePolicy, PerformanceBars, QualityBars
     from engine_pipeline.gates.report import CaseResult, PerformanceResult
+    from engine_pipeline.gates.under_load_result import UnderLoadResult
 
 # Scores are sums of fractions: 0.1 + 0.2 must meet a bar of 0.3.
 _ROUNDING = 1e-9
 _NAMED_CASES = 8
+_REASON_CHARS = 2000
+MUST = "must-pass cases"
+SCORE_UNDER_LOAD = "score under load"
+AGREEMENT_UNDER_LOAD = "same answers under load"
 
 
 def tag_scores(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[TagScore, ...]:
@@ -56,6 +61,56 @@ def judge_quality(cases: Sequence[CaseResult], bars: QualityBars) -> tuple[Findi
     if must := [case for case in counted if case.must]:
         findings.append(_must_finding(must))
     return (*findings, *standing_findings(cases))
+
+
+def judge_under_load(
+    result: UnderLoadResult, before: Sequence[CaseResult], policy: GatePolicy
+) -> tuple[Finding, ...]:
+    """Findings on a second pass under load: score, cases that must pass, answers that stayed.
+
+    Args:
+        result: of that pass.
+        before: results of the first one.
+        policy: the gate's, which asks for such a pass.
+    """
+    bars = policy.under_load
+    assert bars is not None
+    counted = [case for case in result.cases if case.counts]
+    wanted = policy.quality.min_score if bars.min_score is None else bars.min_score
+    score = _score_finding(SCORE_UNDER_LOAD, counted, wanted, policy.quality.tag_weights)
+    passed = {case.id for case in before if case.outcome is Outcome.PASSED}
+    lost = [case.id for case in counted if case.outcome is Outcome.FAILED and case.id in passed]
+    if lost:
+        told = f"{score.reason}; passed before and not under load: {_names(lost)}"
+        score = score.model_copy(update={"reason": told[:_REASON_CHARS]})
+    findings = [score]
+    if must := [case for case in counted if case.must]:
+        findings.append(_must_finding(must, f"{MUST} under load"))
+    return (*findings, _agreement_finding(result, len(counted), bars.min_agreement))
+
+
+def _agreement_finding(result: UnderLoadResult, counted: int, bar: float | None) -> Finding:
+    """Cases that could not be compared might all have stayed the same, or none of them."""
+    least = result.same / counted if counted else 0.0
+    most = (result.same + counted - result.compared) / counted if counted else 1.0
+    reason = (
+        f"{result.same} of {result.compared} cases answered with the same words, "
+        f"{result.concurrency} in flight against {result.before}"
+    )
+    reason += "" if bar is None else f", want a share of at least {bar:.3f}"
+    if counted > result.compared:
+        reason += f"; {counted - result.compared} could not be compared"
+    if result.different:
+        reason += f"; other words: {_names([one.id for one in result.different])}"
+    if bar is None:
+        outcome, reason = Outcome.SKIPPED, f"{reason}; no bar is set, so it decides nothing"
+    elif least >= bar - _ROUNDING:
+        outcome = Outcome.PASSED
+    elif most < bar - _ROUNDING:
+        outcome = Outcome.FAILED
+    else:
+        outcome = Outcome.ERRORED
+    return Finding(name=AGREEMENT_UNDER_LOAD, outcome=outcome, reason=reason[:_REASON_CHARS])
 
 
 def judge_performance(result: PerformanceResult, bars: PerformanceBars) -> tuple[Finding, ...]:
@@ -110,7 +165,7 @@ def _said_weights(weights: Mapping[str, float]) -> str:
     return ", ".join(f"{tag} {weight:g}" for tag, weight in sorted(weights.items()))
 
 
-def _must_finding(cases: Sequence[CaseResult]) -> Finding:
+def _must_finding(cases: Sequence[CaseResult], name: str = MUST) -> Finding:
     failed = [case.id for case in cases if case.outcome is Outcome.FAILED]
     errored = [case.id for case in cases if case.outcome is Outcome.ERRORED]
     if failed:
@@ -122,7 +177,7 @@ def _must_finding(cases: Sequence[CaseResult]) -> Finding:
         outcome, reason = Outcome.ERRORED, f"{_names(errored)} of {len(cases)} could not be judged"
     else:
         outcome, reason = Outcome.PASSED, f"all {len(cases)} passed"
-    return Finding(name="must-pass cases", outcome=outcome, reason=reason)
+    return Finding(name=name, outcome=outcome, reason=reason)
 
 
 def _names(ids: list[str]) -> str:
@@ -147,6 +202,8 @@ def _bar_finding(name: str, bar: float, result: PerformanceResult) -> Finding:
         verdict, side = stats.at_most(measured.estimate, bar, measured.unit), "most"
     value = "beyond measure" if measured.value is None else f"{measured.value:.4g} {measured.unit}"
     reason = f"{value}, want at {side} {bar:g} {measured.unit}: {verdict.why}"
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        reason += f"; {stats.settled_by(measured.estimate, bar, result.requests)}"
     if result.failed:
         reason += f"; failed requests: {_kinds(result)}"
     return Finding(name=name, outcome=verdict.outcome, reason=reason)

@@ -87,6 +87,8 @@ def _verdict(metric: str, bar: float, step: LaneStep, result: LaneResult) -> tup
     else:
         verdict, side = stats.at_most(measured.estimate, bar, unit), "most"
     outcome, why = verdict.outcome, verdict.why
+    if outcome is Outcome.INCONCLUSIVE:
+        why += f"; {stats.settled_by(measured.estimate, bar, step.requests)}"
     added = _added_ms(metric, result)
     missed = outcome is Outcome.FAILED and not is_floor
     if missed and measured.estimate.low - added <= bar:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NOT_SENT = "not-sent"
 # The unit of a share.
 SHARE = "of requests"
+GOODPUT = ("good_share", "good_per_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +97,17 @@ def summarise_step(
         _sample(one, verdict, began) for one, verdict in zip(sent, verdicts, strict=True)
     )
     metrics = _latencies(good, samples)
-    metrics |= _flows(good, samples, bars.slo, start, end, began)
+    metrics |= _tokens(replies, start, end)
     is_open = in_flight is None
     lags = [one.lag_ms for one in sent]
-    late = sum(lag > bars.max_client_lag_ms for lag in lags)
-    return LaneStep(
+    step = LaneStep(
         in_flight=in_flight,
         requests=len(sent),
         most_in_flight=most_in_flight,
         failed=dict(sorted(Counter(verdict for verdict in verdicts if verdict).items())),
         unreached=sum(one.reply is not None and unreached(one.reply) for one in sent),
         metrics=metrics,
-        late_share=round(late / len(sent), 4) if is_open else None,
+        late_share=None,
         lag_p99_ms=round(stats.percentile(lags, 0.99), 3) if is_open else None,
         offered_per_s=round(len(sent) / (end - start), 3) if is_open and end > start else None,
         window_s=round(max(end - start, 0.0), 3),
@@ -117,6 +117,20 @@ def summarise_step(
         server=server,
         samples=samples,
     )
+    return judged_by(step, bars)
+
+
+def judged_by(step: LaneStep, bars: LaneBars) -> LaneStep:
+    """The same step, with goodput and lateness as these bars have them.
+
+    From what is stored alone, so that another SLO needs no other measurement.
+    """
+    metrics = {name: found for name, found in step.metrics.items() if name not in GOODPUT}
+    if bars.slo is not None:
+        metrics |= _goodput(step, bars.slo)
+    late = sum(sample.lag_ms > bars.max_client_lag_ms for sample in step.samples)
+    share = None if step.in_flight is not None else round(late / len(step.samples), 4)
+    return step.model_copy(update={"metrics": metrics, "late_share": share})
 
 
 def undisturbed(sent: Sequence[Sent], spans: Sequence[tuple[float, float]]) -> list[Sent]:
@@ -167,34 +181,36 @@ def _latencies(good: Sequence[Sent], samples: Sequence[LaneSample]) -> dict[str,
     return percentiles(series, gaps=gaps, answers=len(good))
 
 
-def _flows(
-    good: Sequence[Sent],
-    samples: Sequence[LaneSample],
-    slo: Slo | None,
-    start: float,
-    end: float,
-    began: float,
-) -> dict[str, Measured]:
-    """Goodput and tokens per second."""
-    found: dict[str, Measured] = {}
-    if slo is not None:
-        met = [sample for sample in samples if is_good(sample, slo)]
-        found["good_share"] = Measured.of(stats.share_estimate(len(met), len(samples)), SHARE)
-    if end <= start:
+def _goodput(step: LaneStep, slo: Slo) -> dict[str, Measured]:
+    """Good requests: their share, and how many a second came or were sent."""
+    samples = step.samples
+    met = [sample for sample in samples if is_good(sample, slo)]
+    found = {"good_share": Measured.of(stats.share_estimate(len(met), len(samples)), SHARE)}
+    times = sorted(sample.at_s for sample in samples)
+    if step.in_flight is None:
+        start, end = times[0], times[-1]
+    else:
+        start = times[min(step.in_flight, len(times)) - 1]
+        # The stored length is rounded; the last one was sent before its end.
+        end = max(start + step.window_s, times[-1])
+    if step.window_s <= 0 or end <= start:
         return found
     slot_s = (end - start) / stats.SLOTS
-    if slo is not None:
-        counts = [0.0] * stats.SLOTS
-        for sample in met:
-            slot = int((began + sample.at_s - start) / slot_s)
-            if 0 <= slot < stats.SLOTS or began + sample.at_s == end:
-                counts[min(slot, stats.SLOTS - 1)] += 1
-        found["good_per_s"] = Measured.of(stats.rate(counts, slot_s), "requests/s")
-    replies = [one.reply for one in good if one.reply is not None]
-    if replies and all(reply.completion_tokens is not None for reply in replies):
-        tokens = tokens_by_slot(replies, start, end)
-        found["output_tokens_per_s"] = Measured.of(stats.rate(tokens, slot_s), "tokens/s")
+    counts = [0.0] * stats.SLOTS
+    for sample in met:
+        if sample.at_s >= start:
+            counts[min(int((sample.at_s - start) / slot_s), stats.SLOTS - 1)] += 1
+    found["good_per_s"] = Measured.of(stats.rate(counts, slot_s), "requests/s")
     return found
+
+
+def _tokens(replies: Sequence[Reply], start: float, end: float) -> dict[str, Measured]:
+    """Tokens per second; none where the server does not count them."""
+    if end <= start or not replies or any(one.completion_tokens is None for one in replies):
+        return {}
+    tokens = tokens_by_slot(replies, start, end)
+    slot_s = (end - start) / stats.SLOTS
+    return {"output_tokens_per_s": Measured.of(stats.rate(tokens, slot_s), "tokens/s")}
 
 
 def _sample(one: Sent, verdict: str | None, began: float) -> LaneSample:

@@ -12,8 +12,16 @@ from engine_pipeline.gates import lane_words, markdown_parity
 from engine_pipeline.gates.markdown_paired import HEAD, advice, paired_facts, paired_rows
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.standing import flakiness
+from engine_pipeline.gates.under_load_result import under_load_facts
 from engine_pipeline.gates.visible import visible
-from engine_pipeline.gates.words import MEANING, advisers, prefix_facts, template_rows, where
+from engine_pipeline.gates.words import (
+    MEANING,
+    advisers,
+    prefix_facts,
+    similarity_rows,
+    template_rows,
+    where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,12 +31,7 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.paired_result import PairedResult
     from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import PerformanceBars
-    from engine_pipeline.gates.report import (
-        Attempt,
-        CaseResult,
-        PerformanceResult,
-        Report,
-    )
+    from engine_pipeline.gates.report import Attempt, CaseResult, PerformanceResult, Report
     from engine_pipeline.gates.template import TemplateResult
 
 _WIDTH = 98
@@ -47,7 +50,9 @@ def to_markdown(report: Report) -> str:
         _log(report),
         _unhappy_cases(report),
         _tags(report),
-        _flaky(report),
+        _similarity(report),
+        _section("Flaky cases", [flakiness(case) for case in report.cases if case.is_flaky]),
+        _section("Under load", under_load_facts(report.under_load)),
         _template(report.template),
         *map(_parity, report.parity),
         _performance(report.performance, report.policy.performance),
@@ -119,17 +124,26 @@ def _tags(report: Report) -> str:
     return "## Scores\n\n" + _table(("tag", "passed", "score", "bar"), rows)
 
 
-def _flaky(report: Report) -> str:
-    flaky = [_bullet(flakiness(case)) for case in report.cases if case.is_flaky]
-    return "\n".join(["## Flaky cases", "", *flaky]) if flaky else ""
+def _similarity(report: Report) -> str:
+    rows = similarity_rows(report)
+    if not rows:
+        return ""
+    table = _table(("case", "similarity", "at least", "verdict"), rows[:_SHOWN_CASES])
+    left = len(rows) - _SHOWN_CASES
+    more = [f"And {left} more: see report.json."] if left > 0 else []
+    return "\n\n".join(["## Similarity to references", table, *more])
+
+
+def _section(title: str, facts: Sequence[str]) -> str:
+    return "\n".join([f"## {title}", "", *map(_bullet, facts)]) if facts else ""
 
 
 def _template(result: TemplateResult | None) -> str:
     # One that is as it should be is told among the findings.
     if result is None or result.outcome is Outcome.PASSED:
         return ""
-    told = (f"{name}: {outcome}: {reason}" for name, outcome, reason in template_rows(result))
-    return "\n".join(["## Chat template and tokenizer", "", *map(_bullet, told)])
+    told = [f"{name}: {outcome}: {reason}" for name, outcome, reason in template_rows(result)]
+    return _section("Chat template and tokenizer", told)
 
 
 def _performance(result: PerformanceResult | None, bars: PerformanceBars | None) -> str:

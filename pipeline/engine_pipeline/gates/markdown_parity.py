@@ -84,6 +84,16 @@ def divergence_title(one: Divergence, unit: str) -> str:
     return f"{one.case}: after {one.at} of {one.of} {unit}, {_KINDS[one.kind]}{margin}"
 
 
+def divergence_tokens(one: Divergence, unit: str) -> str:
+    """What each says where they part; tokens that are spaces or breaks can be told apart."""
+    theirs, mine = (
+        "ends" if token is None else f"says {token!r}"
+        for token in (one.parent_token, one.candidate_token)
+    )
+    margin = "" if one.margin is None else f" ({_KINDS[one.kind]}, margin {one.margin:.2f})"
+    return f"after {one.at} of {one.of} {unit} the parent {theirs}, the candidate {mine}{margin}"
+
+
 def divergence_lines(one: Divergence) -> list[str]:
     """Both texts around it."""
     before = f"…{one.shared[-60:]}" if len(one.shared) > 60 else one.shared

@@ -215,7 +215,9 @@ def _make_run(
 
             async def load() -> tuple[PairedRun, str | None]:
                 before = processor_time() if engine.is_ours else None
-                async with ChatClient(server.endpoint, timeout_s=timeout_s) as client:
+                async with ChatClient(
+                    server.endpoint.as_in_production, timeout_s=timeout_s
+                ) as client:
                     began = time.perf_counter()
                     result = await measure(client, bars, progress=progress, gone=gone)
                     boards = gpus.use(began, time.perf_counter())

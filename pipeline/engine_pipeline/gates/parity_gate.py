@@ -23,6 +23,7 @@ from engine_pipeline.gates.report import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date
     from pathlib import Path
 
     from engine_pipeline.gates.parity import Pair
@@ -61,6 +62,7 @@ def compare_with_parents(
     policy: GatePolicy,
     suite: Suite,
     device: Device,
+    today: date,
     loads: bool,
     progress: Progress,
     directory: Path,
@@ -74,6 +76,7 @@ def compare_with_parents(
         policy: the gate's.
         suite: its cases are asked.
         device: what all run on.
+        today: of which quarantines are over.
         loads: whether the candidate was loaded before; one that was not is not started again.
         progress: told of each phase.
         directory: a private one, for the parents' files.
@@ -111,7 +114,7 @@ def compare_with_parents(
                 known.append(_without(parent, error.outcome, error.reason))
                 continue
         known.append(_Known(engine=parent, answers=found[0], attached=found[1], reused=reused))
-    return _with_candidate(candidate, known, policy, bars, suite, progress)
+    return _with_candidate(candidate, known, policy, bars, suite, today, progress)
 
 
 def _with_candidate(
@@ -120,6 +123,7 @@ def _with_candidate(
     policy: GatePolicy,
     bars: ParityBars,
     suite: Suite,
+    today: date,
     progress: Progress,
 ) -> tuple[ParityResult, ...]:
     if not any(isinstance(one, _Known) for one in known):
@@ -145,7 +149,7 @@ def _with_candidate(
                     timeout_s=timeout_s,
                     progress=progress,
                 )
-                results.append(_result(one, pairs, missing, mine, bars, suite))
+                results.append(_result(one, pairs, missing, mine, bars, suite, today))
     except AskingEnded as error:
         return _cut_short(known, error.outcome, error.reason)
     except DidNotLoad as error:
@@ -173,6 +177,7 @@ def _result(
     mine: Asked,
     bars: ParityBars,
     suite: Suite,
+    today: date,
 ) -> ParityResult:
     theirs = {answer.case: answer.passed for answer in one.answers.answers}
     lacking = {case: why for case, why in mine.unanswered.items() if case in theirs}
@@ -186,8 +191,10 @@ def _result(
         )
     measures: ParityMeasures | None = None
     divergences: tuple[Divergence, ...] = ()
+    # Cases in quarantine count nowhere; their answers are compared token by token all the same.
+    counted = {case.id for case in suite.cases if case.counts_on(today)}
     tags = tag_drops(
-        theirs,
+        {case: passed for case, passed in theirs.items() if case in counted},
         {pair.candidate.case: pair.candidate.passed for pair in pairs},
         {case.id: case.tags for case in suite.cases},
     )

@@ -85,6 +85,7 @@ def asked(parent: ParentEngine, suite: Suite, cases: Sequence[Case], device: Dev
                 "runtime_config": parent.runtime_config,
                 "sku": device.sku,
                 "host_class": device.host_class,
+                **({} if device.driver is None else {"driver": device.driver}),
             }
         )
     )

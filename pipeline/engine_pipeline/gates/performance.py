@@ -36,6 +36,7 @@ async def measure(
     progress: Progress,
     gone: Callable[[], str | None],
     gpus: GpuWatch | None = None,
+    first: int = 0,
 ) -> PerformanceResult:
     """Warm up, then send `load.requests` requests, `load.concurrency` of them at a time.
 
@@ -45,6 +46,8 @@ async def measure(
         progress: told after each measured answer.
         gone: says why there is no server any more; waited for a little if connections were lost.
         gpus: watches the boards that it runs on; requests that they disturbed do not count.
+        first: number of the first prompt. Loads on the same server take numbers of their own: a
+            prompt that was sent before would be answered from a cache.
     """
     warmup = range(-load.warmup_requests, 0)
     extra: dict[str, Any] = dict(_IGNORE_EOS)
@@ -62,7 +65,7 @@ async def measure(
         progress.update(next(finished), load.requests, "requests")
 
     since = time.perf_counter()
-    replies = await _send(client, load, range(load.requests), extra, tick)
+    replies = await _send(client, load, range(first, first + load.requests), extra, tick)
     until = time.perf_counter()
     if any(reply.error and reply.error.lost_connection for reply in replies):
         await settle(gone)

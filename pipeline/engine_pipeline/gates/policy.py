@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from engine_pipeline.gates.check_kinds import Judged
+from engine_pipeline.gates.check_kinds import Judged, Similar
+from engine_pipeline.gates.embedding_model import EmbeddingModel
 from engine_pipeline.gates.grown import Grown
 from engine_pipeline.gates.judge_model import JudgeModel
+from engine_pipeline.gates.judged_on import JudgedOn
 from engine_pipeline.gates.lane_bars import Lanes
 from engine_pipeline.gates.load import Concurrency, Load
 from engine_pipeline.gates.paired_bars import PairedBars
 from engine_pipeline.gates.parity_bars import ParityBars
+from engine_pipeline.gates.under_load_bars import UnderLoadBars
 from engine_registry.digest import Digest
 from engine_registry.documents import Value, canonical_json
 from engine_registry.errors import InvalidInput
@@ -86,11 +89,14 @@ class GatePolicy(Value):
         concurrency: how many golden prompts are asked at once; 1 is the reproducible choice.
         timeout_s: longest wait for one answer.
         load_timeout_s: longest wait for the engine to load.
+        under_load: asks the suite once more while others are in flight; None does not.
         performance: None measures no speed, and the report says so.
         lanes: further loads, each with bars of its own; None makes none.
         paired: how the engine is compared with what is live; None compares with nothing.
         parity: whose answers it must still give; None compares with nobody's.
         judge: who decides the checks of kind `judge`; a suite with such checks needs one.
+        embeddings: what tells how near texts are, for checks of kind `similar`; the same.
+        judged_on: the machines whose verdicts count; None takes any of the engine's SKU.
     """
 
     suite: Slug
@@ -98,11 +104,24 @@ class GatePolicy(Value):
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     load_timeout_s: Annotated[float, Field(gt=0, le=7200)] = 120.0
     quality: QualityBars
+    under_load: UnderLoadBars | None = None
     performance: PerformanceBars | None = None
     lanes: Lanes | None = None
     paired: PairedBars | None = None
     parity: ParityBars | None = None
     judge: JudgeModel | None = None
+    embeddings: EmbeddingModel | None = None
+    judged_on: JudgedOn | None = None
+
+    @model_validator(mode="after")
+    def _is_more_load_than_before(self) -> Self:
+        if self.under_load is not None and self.under_load.concurrency <= self.concurrency:
+            msg = (
+                f"under_load has {self.under_load.concurrency} in flight, the first pass has "
+                f"{self.concurrency}: give it more, or the gate a lower concurrency"
+            )
+            raise ValueError(msg)
+        return self
 
     @property
     def digest(self) -> Digest:
@@ -115,7 +134,7 @@ class GatePolicy(Value):
 
     @property
     def _absent(self) -> set[str]:
-        later = ("lanes", "paired", "parity", "judge")
+        later = ("under_load", "lanes", "paired", "parity", "judge", "embeddings", "judged_on")
         return {name for name in later if getattr(self, name) is None}
 
 
@@ -123,8 +142,8 @@ def check_fits(policy: GatePolicy, suite: Suite) -> None:
     """Refuse bars that this suite cannot be held to.
 
     Raises:
-        InvalidInput: it is another suite, a bar is for a tag that no case has, nobody judges, or
-            no bar is on a time though speed is measured.
+        InvalidInput: it is another suite, a bar is for a tag that no case has, nobody judges or
+            tells how near texts are, or no bar is on a time though speed is measured.
     """
     if suite.name != policy.suite:
         raise InvalidInput(
@@ -133,13 +152,14 @@ def check_fits(policy: GatePolicy, suite: Suite) -> None:
             reference="gate-suite-mismatch",
         )
     tagged = {*policy.quality.min_tag_score, *policy.quality.tag_weights}
+    tagged |= set(() if policy.under_load is None else policy.under_load.tags)
     unknown = sorted(tagged - set(suite.tags))
     if unknown:
         raise InvalidInput(
             f"suite {suite.name} has no case with tag {', '.join(unknown)} "
             f"(its tags: {', '.join(suite.tags)})",
-            hint="correct min_tag_score or tag_weights in channels.yaml: what is said of no case "
-            "can never matter",
+            hint="correct min_tag_score, tag_weights or under_load.tags in channels.yaml: what is "
+            "said of no case can never matter",
             reference="gate-tag-unknown",
         )
     speed = policy.performance
@@ -150,10 +170,29 @@ def check_fits(policy: GatePolicy, suite: Suite) -> None:
             hint="add max_ttft_p95_ms or max_tpot_p95_ms to its performance in channels.yaml",
             reference="gate-throughput-alone",
         )
-    judged = [c.id for c in suite.cases if any(isinstance(check, Judged) for check in c.checks)]
+    judged = judged_cases(suite)
     if judged and policy.judge is None:
         raise InvalidInput(
             f"suite {suite.name} leaves {', '.join(judged[:5])} to a judge, the gate names none",
             hint="add `judge: {endpoint: URL, model: NAME}` to the gate in channels.yaml",
             reference="gate-without-judge",
         )
+    compared = compared_cases(suite)
+    if compared and policy.embeddings is None:
+        raise InvalidInput(
+            f"suite {suite.name} compares {', '.join(compared[:5])} by embeddings, the gate names "
+            "no model for them",
+            hint="add `embeddings: {endpoint: URL, model: NAME}`, or `{file: PATH, digest: …}` of "
+            "a GGUF file, to the gate in channels.yaml",
+            reference="gate-without-embeddings",
+        )
+
+
+def judged_cases(suite: Suite) -> list[str]:
+    """The cases that are left to a judge."""
+    return [c.id for c in suite.cases if any(isinstance(check, Judged) for check in c.checks)]
+
+
+def compared_cases(suite: Suite) -> list[str]:
+    """The cases that are left to an embedding model."""
+    return [c.id for c in suite.cases if any(isinstance(check, Similar) for check in c.checks)]

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.parity_run import AskingEnded, ask_all
+from engine_pipeline.gates.suite import Recorded
 from engine_pipeline.gates.template_ask import record_template
 from engine_pipeline.gates.template_file import TEMPLATE_FILE, template_text
 from engine_registry.errors import CouldNotJudge
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from engine_pipeline.gates.parity_run import Asked
     from engine_pipeline.gates.starter import Starter
-    from engine_pipeline.gates.suite import Reference, Suite
+    from engine_pipeline.gates.suite import Case, Reference, Suite
     from engine_pipeline.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherAnswer:
-    """A case whose recorded answer the engine does not give.
+    """A case that the engine answers otherwise than recorded.
 
     Attributes:
-        passed: whether what it says passes the case's checks all the same.
+        recorded: None: nothing was recorded yet.
+        now: its most frequent answer, how often of how many times.
+        passed: whether that passes the case's checks.
     """
 
     case: str
-    recorded: str
-    now: str
+    recorded: str | None
+    now: Recorded
     passed: bool
 
 
@@ -41,14 +47,21 @@ class Reviewed:
     Attributes:
         text: `template.yaml` as this engine has it.
         diff: its lines against the file that is there, as `diff -u` prints them; none if equal.
-        compared: cases with a recorded answer that were asked.
+        compared: cases that were asked and answered.
         answers: those of them that the engine answers otherwise.
+        unanswered: cases that it did not answer, with why.
     """
 
     text: str
     diff: tuple[str, ...]
     compared: int = 0
     answers: tuple[OtherAnswer, ...] = ()
+    unanswered: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def recordable(self) -> dict[str, Recorded]:
+        """By case, the answers that may be recorded: a reference passes its own checks."""
+        return {one.case: one.now for one in self.answers if one.passed}
 
 
 def review(
@@ -57,8 +70,9 @@ def review(
     suite_dir: Path,
     reference: Reference,
     *,
+    cases: Sequence[Case],
+    runs: int,
     timeout_s: float,
-    with_answers: bool,
     progress: Progress,
 ) -> Reviewed:
     """Serve the engine, ask it, and compare; nothing is written.
@@ -68,43 +82,60 @@ def review(
         suite: whose references.
         suite_dir: where its `template.yaml` is, or would be.
         reference: who the engine is, as the file names it.
+        cases: those whose answers are compared with what is recorded.
+        runs: how often each of them is asked.
         timeout_s: longest wait for one answer.
-        with_answers: also ask every case that has a recorded answer.
         progress: told of each phase.
 
     Raises:
         DidNotLoad, CouldNotServe: there is no server to ask.
         CouldNotJudge: the server does not tell what it makes of a chat, or stopped answering.
     """
-    cases = [case for case in suite.cases if case.recorded is not None] if with_answers else []
     progress.phase("template", f"suite {suite.name}")
+    told: list[Asked] = []
     with starter.serve() as server:
         goldens = asyncio.run(
             record_template(server.endpoint, suite.template, reference, timeout_s=timeout_s)
         )
-        if cases:
-            progress.phase("answers", f"{len(cases)} cases")
-        try:
-            found = ask_all(server, suite, cases, timeout_s=timeout_s, progress=progress)
-        except AskingEnded as error:
-            raise CouldNotJudge(
-                f"suite {suite.name}: the engine stopped answering: {error.reason}",
-                hint="look for trouble with `enginectl doctor`, then run the same command again",
-                reference="references-not-answered",
-            ) from error
+        for number in range(1, runs + 1 if cases else 1):
+            progress.phase("answers", f"{len(cases)} cases, run {number} of {runs}")
+            try:
+                told.append(ask_all(server, suite, cases, timeout_s=timeout_s, progress=progress))
+            except AskingEnded as error:
+                raise CouldNotJudge(
+                    f"suite {suite.name}: the engine stopped answering: {error.reason}",
+                    hint="look for trouble with `enginectl doctor`, then run the command again",
+                    reference="references-not-answered",
+                ) from error
     path = suite_dir / TEMPLATE_FILE
     known = path.read_text(encoding="utf-8") if path.is_file() else ""
     text = template_text(goldens)
-    others = [
-        OtherAnswer(
-            case=case.id, recorded=case.recorded.text, now=answer.text, passed=answer.passed
-        )
-        for case in cases
-        if (answer := found.answers.get(case.id)) is not None
-        and case.recorded is not None
-        and answer.text != case.recorded.text
-    ]
     diff = difflib.unified_diff(
         known.splitlines(), text.splitlines(), "recorded", "this engine", lineterm="", n=2
     )
-    return Reviewed(text=text, diff=tuple(diff), compared=len(found.answers), answers=tuple(others))
+    answered = [case for case in cases if any(case.id in one.answers for one in told)]
+    return Reviewed(
+        text=text,
+        diff=tuple(diff),
+        compared=len(answered),
+        answers=_others(answered, told),
+        unanswered={name: why for one in told for name, why in one.unanswered.items()},
+    )
+
+
+def _others(cases: Sequence[Case], told: Sequence[Asked]) -> tuple[OtherAnswer, ...]:
+    found = []
+    for case in cases:
+        answers = [one.answers[case.id] for one in told if case.id in one.answers]
+        [(text, times)] = Counter(answer.text for answer in answers).most_common(1)
+        if case.recorded is not None and case.recorded.text == text:
+            continue
+        found.append(
+            OtherAnswer(
+                case=case.id,
+                recorded=None if case.recorded is None else case.recorded.text,
+                now=Recorded(text=text, agreement=round(times / len(told), 4), n=len(told)),
+                passed=next(answer.passed for answer in answers if answer.text == text),
+            )
+        )
+    return tuple(found)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine_pipeline.gates.tool_call import CallStream, ToolCall
+from engine_pipeline.redact import masked
 
 # What every report says of its numbers.
 DEFINITIONS = {
@@ -27,7 +28,6 @@ DEFINITIONS = {
     "failed": "counted by kind; in percentiles each one stands above every measured value",
 }
 _DONE = "[DONE]"
-MASK = "***"
 # The engine was asked and answered that it cannot: context too long, wrong field, own failure.
 _ENGINE_STATUS = frozenset({400, 413, 422, 500})
 
@@ -116,22 +116,20 @@ class Reply:
         return (self.ended_at - self.sent_at) * 1000
 
     def without(self, secret: str | None) -> Reply:
-        """The same, with a secret masked that came in pieces and stands whole now."""
-        if not secret or secret not in f"{self.text}{self.tool_calls}{self.model}{self.error}":
+        """The same, with a secret masked: whole now, whatever pieces it came in, or cut short."""
+        told = f"{self.text}{self.tool_calls}{self.model}{self.error}"
+        if masked(told, secret) == told:
             return self
         error = self.error
         return replace(
             self,
-            text=self.text.replace(secret, MASK),
-            model=self.model and self.model.replace(secret, MASK),
+            text=masked(self.text, secret),
+            model=self.model and masked(self.model, secret),
             tool_calls=tuple(
-                ToolCall(
-                    name=call.name.replace(secret, MASK),
-                    arguments=call.arguments.replace(secret, MASK),
-                )
+                ToolCall(name=masked(call.name, secret), arguments=masked(call.arguments, secret))
                 for call in self.tool_calls
             ),
-            error=error and replace(error, detail=error.detail.replace(secret, MASK)),
+            error=error and replace(error, detail=masked(error.detail, secret)),
         )
 
 

@@ -19,6 +19,7 @@ from engine_pipeline.gates.case_result import (
     TagScore,
 )
 from engine_pipeline.gates.check_code import CheckCode
+from engine_pipeline.gates.embedding_model import EmbeddingsUsed
 from engine_pipeline.gates.judge_model import JudgeUsed
 from engine_pipeline.gates.lane_result import LaneResult
 from engine_pipeline.gates.measured import Measured
@@ -29,6 +30,7 @@ from engine_pipeline.gates.policy import GatePolicy
 from engine_pipeline.gates.prefix import PrefixResult
 from engine_pipeline.gates.served_by import ServedBy
 from engine_pipeline.gates.template import TemplateResult
+from engine_pipeline.gates.under_load_result import UnderLoadResult
 from engine_pipeline.nvml.use import BoardUse
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value, canonical_json
@@ -44,6 +46,7 @@ POLICY = "org.engine-ci.gate.policy"
 SUITE = "org.engine-ci.gate.suite"
 SUITE_NAME = "org.engine-ci.gate.suite.name"
 DEVICE = "org.engine-ci.gate.device"
+DRIVER = "org.engine-ci.gate.driver"
 RUNTIME = "org.engine-ci.gate.runtime-config"
 CREATED = "org.opencontainers.image.created"
 
@@ -54,9 +57,10 @@ class Device(Value):
     """What the engine was judged on.
 
     Attributes:
-        sku: as in specs, e.g. `cpu-x86-64-v3`.
+        sku: which the machine was seen to be, as in specs, e.g. `cpu-x86-64-v3`.
         host_class: what makes two hosts comparable in speed, e.g. `amd-epyc-7763-2-cores`.
         runtime: versions of what loaded the engine.
+        driver: of the GPUs; None for a CPU target, and in reports that do not say.
     """
 
     sku: Slug
@@ -64,6 +68,7 @@ class Device(Value):
     cpu_model: Text
     cores: Annotated[int, Field(ge=1)]
     runtime: dict[str, str] = {}
+    driver: Text | None = None
 
 
 class Finding(Value):
@@ -147,6 +152,7 @@ class Report(Document):
         policy: the bars, whole; `policy_digest` is theirs.
         outcome: `outcome.combine` of the findings'.
         cases: empty if the engine did not load.
+        under_load: the second pass over the suite; None if the policy asks for none.
         performance: None if it was not measured; a finding says why.
         lanes: one for each lane of the policy that was measured.
         paired: None if the policy does not ask for it; without a baseline it says so itself.
@@ -154,6 +160,7 @@ class Report(Document):
         parity: one for each parent that the policy names.
         prefixes: None if the suite names no blocks that its prompts begin with.
         judge: who decided what was left to a judge; None: nothing was.
+        embeddings: what told how near texts are; None: nothing asked for it.
         check_code: what ran for checks of kind `python`.
         definitions: what the metrics mean.
         client: versions of what asked and judged.
@@ -176,6 +183,7 @@ class Report(Document):
     findings: Annotated[tuple[Finding, ...], Field(min_length=1)]
     cases: tuple[CaseResult, ...] = ()
     tags: tuple[TagScore, ...] = ()
+    under_load: UnderLoadResult | None = None
     performance: PerformanceResult | None = None
     lanes: tuple[LaneResult, ...] = ()
     paired: PairedResult | None = None
@@ -183,6 +191,7 @@ class Report(Document):
     parity: tuple[ParityResult, ...] = ()
     prefixes: PrefixResult | None = None
     judge: JudgeUsed | None = None
+    embeddings: EmbeddingsUsed | None = None
     check_code: tuple[CheckCode, ...] = ()
     definitions: dict[str, str] = {}
     client: dict[str, str] = {}
@@ -247,8 +256,10 @@ def runtime_digest(runtime_config: dict[str, Any]) -> Digest:
 
 def listing(report: Report) -> dict[str, str]:
     """What a listing shows of the report, and what promotion decides on."""
-    runtime = {} if report.runtime_config is None else {RUNTIME: str(report.runtime_config)}
-    return runtime | {
+    told = {} if report.runtime_config is None else {RUNTIME: str(report.runtime_config)}
+    if report.device is not None and report.device.driver is not None:
+        told[DRIVER] = report.device.driver
+    return told | {
         GATE: report.gate,
         OUTCOME: str(report.outcome),
         POLICY: str(report.policy_digest),

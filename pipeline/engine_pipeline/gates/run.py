@@ -1,9 +1,9 @@
 """The whole gate: bytes from the registry, a live server, a verdict, an attached report.
 
     1 check     every byte of the engine is there and right, or nothing is judged
-    2 load      gate zero: a server gets ready with it
+    2 load      gate zero: a server gets ready with it, and its log probabilities are numbers
     3 golden    what chat template and tokenizer make of chats, if the suite says; then the suite's
-                prompts, answers held to their checks
+                prompts, answers held to their checks; once more under load, if the policy says so
     4 speed     load at the policy's concurrency and in its lanes, if it asks for any
     5 parity    its greedy answers against those of its parents, if the policy names any
     6 paired    the same load on this engine and on the live one in turn, if the policy asks for it
@@ -20,8 +20,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from engine_pipeline.gates.examine import Advice, Examined, examine_engine
+from engine_pipeline.gates.advising import Advice
+from engine_pipeline.gates.examine import Examined, examine_engine
 from engine_pipeline.gates.judge import tag_scores
+from engine_pipeline.gates.judged_on import check_machine
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome, combine
 from engine_pipeline.gates.paired_gate import compare_with_live, finding_of
@@ -41,11 +43,12 @@ from engine_registry.manifest import REPORT_ARTIFACT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime
+    from datetime import date, datetime
     from pathlib import Path
 
     from engine_pipeline.backends.port import Backend, ServeCommand
     from engine_pipeline.gates.client import Endpoint
+    from engine_pipeline.gates.embedder import EmbeddingPlace
     from engine_pipeline.gates.paired_gate import Opponent
     from engine_pipeline.gates.parity_parent import NoParent, ParentEngine
     from engine_pipeline.gates.policy import GatePolicy
@@ -80,11 +83,11 @@ def run_gate(
     parents: Sequence[ParentEngine | NoParent] = (),
     workloads: Mapping[str, Workload] = MappingProxyType({}),
     judge: Endpoint | None = None,
+    embeddings: EmbeddingPlace | None = None,
 ) -> tuple[Report, Digest]:
     """Judge an engine and attach the report to it; the report and its referrer's digest.
 
-    Whatever the outcome, the report is returned: `outcome.exit_code` says what it means for a
-    process.
+    Returned whatever the outcome is; `outcome.exit_code` says what it means for a process.
 
     Args:
         registry: where the engine is, and where the report goes.
@@ -106,24 +109,25 @@ def run_gate(
         parents: whose answers it is compared with; looked at only if the policy has `parity`.
         workloads: of the lanes whose workload is in a file, by lane.
         judge: where the policy's judge is; without it what it should decide is errored.
+        embeddings: where the policy's come from; the same.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the runtime configuration is wrong.
-        NotFound: no such engine, or some of its bytes are missing.
-        IntegrityError: some of its bytes are wrong.
+        Incompatible: the policy is judged on other machines than `device`.
+        NotFound, IntegrityError: no such engine, or some of its bytes are missing or wrong.
         Unavailable: the registry cannot be read or written.
     """
     check_fits(policy, suite)
+    check_machine(policy.judged_on, device)
     started_at = clock()
     code = resolve_checks(suite)
-    advice = Advice(today=started_at.date(), judge=judge, code=code)
+    advice = Advice(today=started_at.date(), judge=judge, embeddings=embeddings, code=code)
     with scratch(workdir) as directory:
         progress.phase("check", f"engine {engine.short}")
-        engine_dir = directory / "engine"
-        registry.engines.materialise(engine, engine_dir)
+        registry.engines.materialise(engine, directory / "engine")
         candidate = Starter(
             backend=backend,
-            engine_dir=engine_dir,
+            engine_dir=directory / "engine",
             runtime_config=runtime_config,
             runtime=device.runtime,
             log_path=directory / "server.log",
@@ -133,7 +137,7 @@ def run_gate(
         )
         examined = examine_engine(candidate, policy, suite, advice, workloads, progress)
         examined = _compared(
-            examined, candidate, parents, opponent, registry, policy, suite, device, directory
+            examined, candidate, parents, opponent, registry, policy, suite, device, advice.today
         )
     progress.phase("report")
     examined = replace(examined, check_code=tuple(code.values()))
@@ -152,9 +156,10 @@ def _compared(
     policy: GatePolicy,
     suite: Suite,
     device: Device,
-    directory: Path,
+    today: date,
 ) -> Examined:
     """What was examined, and what comparing with parents and with the live engine added to it."""
+    directory = candidate.log_path.parent
     parity = compare_with_parents(
         registry=registry,
         candidate=candidate,
@@ -162,6 +167,7 @@ def _compared(
         policy=policy,
         suite=suite,
         device=device,
+        today=today,
         loads=examined.load.outcome is Outcome.PASSED,
         progress=candidate.progress,
         directory=directory,
@@ -207,6 +213,7 @@ def _report(
         findings=examined.findings,
         cases=examined.cases,
         tags=tag_scores(examined.cases, policy.quality),
+        under_load=examined.under_load,
         performance=examined.performance,
         lanes=examined.lanes,
         template=examined.template,
@@ -214,6 +221,7 @@ def _report(
         paired=examined.paired,
         prefixes=measure_prefixes(suite.prefixes, suite.cases),
         judge=examined.judge,
+        embeddings=examined.embeddings,
         check_code=examined.check_code,
         definitions=DEFINITIONS,
         client=client_versions(),

@@ -29,6 +29,8 @@ _STUDENT_T = 1.833
 # Where the normal approximation of the binomial distribution is as good as the distribution.
 _NORMAL_FROM = 5000
 _NORMAL_95 = 1.645
+# As many as a load may have.
+MOST_MORE = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,36 @@ def at_least(estimate: Estimate, bar: float, unit: str) -> Judgement:
         return Judgement(outcome=Outcome.FAILED, why=f"upper 95 % bound {high} is below the bar")
     why = f"95 % bounds {low} to {high} lie on both sides of the bar"
     return Judgement(outcome=Outcome.INCONCLUSIVE, why=why)
+
+
+def more_requests(estimate: Estimate, bar: float, made: int) -> int | None:
+    """About how many requests besides the `made` ones settle an open bar, if all are alike.
+
+    Bounds close in with the root of the number of samples, so what they have to come nearer by is
+    known. None where no number of them is known to do, such as a bar on the very value measured, or
+    a percentile that is beyond measure.
+    """
+    value = estimate.value
+    apart = abs(bar - value)
+    if math.isinf(estimate.high) and value <= bar:
+        return max(estimate.needed - estimate.n, 1)
+    # The bound that is on the other side of the bar: of a value that meets it, the worse one.
+    width = estimate.high - value if value < bar else value - estimate.low
+    if not math.isfinite(apart) or not math.isfinite(width) or apart == 0:
+        return None
+    more = made * ((width / apart) ** 2 - 1)
+    return max(math.ceil(more), 1) if more <= MOST_MORE else None
+
+
+def settled_by(estimate: Estimate, bar: float, made: int) -> str:
+    """The same in words, for whoever reads why a bar is open."""
+    if math.isinf(estimate.value):
+        return "see to the failed requests: with so many of them it is beyond measure"
+    more = more_requests(estimate, bar, made)
+    if more is None:
+        return f"not even {MOST_MORE:,} more requests are sure to settle it"
+    at_least = "at least" if math.isinf(estimate.high) else "about"
+    return f"{at_least} {more:,} more requests would settle it, if they are like these"
 
 
 def _say(value: float, unit: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from engine_pipeline.gates.chat import Message, tool_names
 from engine_pipeline.gates.check import Answer, judge_all
-from engine_pipeline.gates.check_kinds import Check, ToolCalls
+from engine_pipeline.gates.check_kinds import Check, Similar, ToolCalls
 from engine_pipeline.gates.grown import Grown
 from engine_pipeline.gates.prefix import PrefixBlock
 from engine_registry.digest import Digest
@@ -112,6 +112,13 @@ class Case(Grown):
     recorded: Recorded | None = None
     quarantine: Quarantine | None = None
 
+    def counts_on(self, today: date | None) -> bool:
+        """Whether it counts; one in quarantine does from the day after its last one on.
+
+        Without a day every quarantine holds.
+        """
+        return self.quarantine is None or (today is not None and today > self.quarantine.until)
+
     @model_validator(mode="after")
     def _is_askable(self) -> Self:
         if bool(self.messages) == (self.prompt is not None):
@@ -143,6 +150,14 @@ class Case(Grown):
                 raise ValueError(msg)
         if self.tool_choice not in {None, "auto", "none", "required", *names}:
             msg = f"case {self.id}: tool_choice {self.tool_choice} is not one of its tools"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_it_is_compared_with(self) -> Self:
+        nothing = self.recorded is None or not self.recorded.text.strip()
+        if nothing and any(isinstance(check, Similar) and not check.to for check in self.checks):
+            msg = f"case {self.id}: similar to what? give it `to`, or the case a recorded answer"
             raise ValueError(msg)
         return self
 

@@ -73,6 +73,7 @@ def read_log(
     *,
     tag: str,
     ideal_as: IdealAs | None,
+    at_least: float | None = None,
     limit: int,
     skips_invalid: bool,
     keeps_secrets: bool,
@@ -83,6 +84,7 @@ def read_log(
         path: the log.
         tag: of every case.
         ideal_as: the check that an answer becomes; None makes none.
+        at_least: the bar of a check `similar`.
         limit: how many cases at most.
         skips_invalid: leave out lines that are no chat; else the first of them refuses the log.
         keeps_secrets: keep lines with what looks like a secret; else they are left out.
@@ -95,7 +97,7 @@ def read_log(
     for number, line in _lines(path):
         found.lines += 1
         try:
-            read = read_line(line, tag=tag, ideal_as=ideal_as)
+            read = read_line(line, tag=tag, ideal_as=ideal_as, at_least=at_least)
         except BadLine as error:
             if not skips_invalid:
                 raise InvalidInput(

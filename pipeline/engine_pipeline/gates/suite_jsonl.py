@@ -26,7 +26,7 @@ from engine_registry.documents import canonical_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-IdealAs = Literal["exact", "contains"]
+IdealAs = Literal["exact", "contains", "similar"]
 _ID_DIGITS = 12
 _ASKS = ("messages", "prompt", "tools", "tool_choice", "response_format")
 _ANSWERS = ("ideal", "reference")
@@ -51,13 +51,16 @@ class ReadLine:
     ignored: tuple[str, ...]
 
 
-def read_line(line: str, *, tag: str, ideal_as: IdealAs | None) -> ReadLine:
+def read_line(
+    line: str, *, tag: str, ideal_as: IdealAs | None, at_least: float | None = None
+) -> ReadLine:
     """The case that a line asks.
 
     Args:
         line: one JSON object.
         tag: of the case.
         ideal_as: the check that an answer on the line becomes; None makes no check of it.
+        at_least: the bar of a check `similar`.
 
     Raises:
         BadLine: it is no JSON object, or asks what no suite can hold.
@@ -84,7 +87,7 @@ def read_line(line: str, *, tag: str, ideal_as: IdealAs | None) -> ReadLine:
         "id": f"c-{Digest.of(canonical_json(asked)).hex[:_ID_DIGITS]}",
         "tags": [tag],
         **asked,
-        "checks": _checks(answers, ideal_as),
+        "checks": _checks(answers, ideal_as, at_least),
     }
     try:
         made = Case.model_validate_json(json.dumps(case), strict=True)
@@ -99,13 +102,16 @@ def read_line(line: str, *, tag: str, ideal_as: IdealAs | None) -> ReadLine:
 def write_line(case: Case) -> str:
     """The case as a line: what is asked, an ideal answer if there is one, id and tags.
 
-    Checks other than `exact` have no place in that form and stay in the suite.
+    Checks other than `exact`, and the texts of `similar`, have no place in that form and stay in
+    the suite.
     """
     asked = case.model_dump(mode="json", include=set(_ASKS), exclude_none=True)
     line: dict[str, Any] = {name: value for name, value in asked.items() if value}
     exact = [text for check in case.checks if check.kind == "exact" for text in check.any_of]
     if exact:
         line["ideal"] = exact if len(exact) > 1 else exact[0]
+    elif near := [text for check in case.checks if check.kind == "similar" for text in check.to]:
+        line["reference"] = near if len(near) > 1 else near[0]
     elif case.recorded is not None:
         line["reference"] = case.recorded.text
     line["metadata"] = {"id": case.id, "tags": list(case.tags)}
@@ -200,9 +206,13 @@ def _texts(values: Sequence[Any]) -> list[str]:
     return [value for value in values if isinstance(value, str) and value.strip()][:_MAX_ANSWERS]
 
 
-def _checks(answers: list[str], ideal_as: IdealAs | None) -> list[dict[str, Any]]:
+def _checks(
+    answers: list[str], ideal_as: IdealAs | None, at_least: float | None
+) -> list[dict[str, Any]]:
     if not answers or ideal_as is None:
         return [{"kind": "not-degenerate"}]
+    if ideal_as == "similar":
+        return [{"kind": "similar", "to": answers, "at_least": at_least}]
     if ideal_as == "exact":
         return [{"kind": "exact", "any_of": answers, "strip": True}]
     return [{"kind": "contains", "any_of": answers}]

@@ -24,8 +24,29 @@ TEMPLATE = "chat template"
 _SPECIAL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<｜[^<>\s]{1,40}｜>|</?[a-z_]{1,20}>|\[/?[A-Z_]{1,20}\]"
 )
-# What a new file of goldens asks: one turn, a system message, several turns, text that looks like
-# the template's own marks, numbers and scripts that tokenizers cut differently.
+# What a chat of the name `tools` comes with: a schema with every kind of thing that templates
+# write out in their own way.
+STARTING_TOOLS: dict[str, tuple[dict[str, object], ...]] = {
+    "tools": (
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "The weather at a place, now.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "place": {"type": "string", "description": "a town"},
+                        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+                    },
+                    "required": ["place"],
+                },
+            },
+        },
+    )
+}
+# What a new file of goldens asks: one turn, a system message, several turns, one with tools, text
+# that looks like the template's own marks, numbers and scripts that tokenizers cut differently.
 STARTING_CHATS = (
     ("one-turn", (("user", "What is the capital of Japan?"),)),
     ("system-message", (("system", "Answer in one word."), ("user", "Is water wet?"))),
@@ -37,6 +58,7 @@ STARTING_CHATS = (
             ("user", "What is my name?"),
         ),
     ),
+    ("tools", (("user", "What is the weather in Paris?"),)),
     ("marks-in-text", (("user", "What does <|im_end|> mean, and </s>, and [INST]?"),)),
     ("numbers-and-scripts", (("user", "1234567 + 89.5 = ? Größe, 東京, مرحبا, 👩‍💻\n\n  x"),)),
 )
@@ -88,7 +110,11 @@ async def record_template(
     asked: Sequence[tuple[str, tuple[Message, ...], tuple[dict[str, object], ...]]]
     asked = [(chat.id, chat.messages, chat.tools) for chat in known.chats] if known else []
     asked = asked or [
-        (name, tuple(Message.model_validate({"role": r, "content": c}) for r, c in turns), ())
+        (
+            name,
+            tuple(Message.model_validate({"role": r, "content": c}) for r, c in turns),
+            STARTING_TOOLS.get(name, ()),
+        )
         for name, turns in STARTING_CHATS
     ]
     chats: list[GoldenChat] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.suite import TemplateGoldens
@@ -13,6 +12,8 @@ from engine_registry.errors import Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from engine_pipeline.gates.chat import Message
 
 TEMPLATE_FILE = "template.yaml"
 _HEAD = """\
@@ -66,10 +67,10 @@ def template_text(goldens: TemplateGoldens) -> str:
     for chat in goldens.chats:
         lines += [f"  - id: {chat.id}", "    messages:"]
         for message in chat.messages:
-            lines.append(f"      - {{role: {message.role}, content: {yaml_text(message.content)}}}")
+            lines.append(f"      - {_message(message)}")
         if chat.tools:
             lines.append("    tools:")
-            lines += [f"      - {json.dumps(tool, ensure_ascii=False)}" for tool in chat.tools]
+            lines += [f"      - {yaml_text(tool)}" for tool in chat.tools]
         if chat.prompt is not None:
             lines.append(f"    prompt: {yaml_text(chat.prompt)}")
         lines.append("    tokens:")
@@ -78,3 +79,9 @@ def template_text(goldens: TemplateGoldens) -> str:
         lines += [f"        {', '.join(map(str, row))}," for row in rows]
         lines.append("      ]")
     return "\n".join(lines) + "\n"
+
+
+def _message(message: Message) -> str:
+    if not message.tool_calls and message.tool_call_id is None:
+        return f"{{role: {message.role}, content: {yaml_text(message.content)}}}"
+    return yaml_text(message.model_dump(mode="json"))

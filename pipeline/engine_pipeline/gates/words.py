@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.prefix import cold_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine_pipeline.gates.check_code import CheckCode
+    from engine_pipeline.gates.embedding_model import EmbeddingsUsed
+    from engine_pipeline.gates.judge_model import JudgeUsed
     from engine_pipeline.gates.report import Report
     from engine_pipeline.gates.template import TemplateResult
 
@@ -40,7 +45,13 @@ _TITLES = {
     "good_share": "Share of good requests",
     "good_per_s": "Good requests per second",
     "must-pass cases": "Cases that must pass",
+    "must-pass cases under load": "Cases that must pass, under load",
+    "score under load": "Score under load",
+    "same answers under load": "Same answers under load",
+    "finite log probabilities": "Log probabilities are finite",
+    "degenerate answers": "Degenerate answers",
     "against live": "Speed against live, in turn",
+    "chat template": "Chat template",
     "performance": "Speed",
     "quality": "Quality",
 }
@@ -94,12 +105,32 @@ def where(report: Report) -> tuple[tuple[str, str], ...]:
         ("engine", str(report.engine)),
         ("SKU", device.sku),
         ("host class", device.host_class),
+        *([("GPU driver", device.driver)] if device.driver else []),
         ("processor", f"{device.cpu_model}, {device.cores} cores"),
         ("runtime", runtime or "not known"),
     )
 
 
-def advisers(report: Report) -> tuple[tuple[str, str], ...]:
+class Advised(Protocol):
+    """Answers that others helped to judge."""
+
+    @property
+    def judge(self) -> JudgeUsed | None:
+        """Who decided the checks of kind `judge`."""
+        ...
+
+    @property
+    def embeddings(self) -> EmbeddingsUsed | None:
+        """What told how near texts are."""
+        ...
+
+    @property
+    def check_code(self) -> Sequence[CheckCode]:
+        """What decided the checks of kind `python`."""
+        ...
+
+
+def advisers(report: Advised) -> tuple[tuple[str, str], ...]:
     """Who else judged: names and values for a list of facts; none if the answers were enough."""
     told: list[tuple[str, str]] = []
     if (judge := report.judge) is not None:
@@ -111,11 +142,46 @@ def advisers(report: Report) -> tuple[tuple[str, str], ...]:
                 f"{judge.asked} asked, {judge.unanswered} without a verdict",
             )
         )
+    if (model := report.embeddings) is not None:
+        told.append(("embeddings", embeddings_words(model)))
     for code in report.check_code:
         copy = ", a working copy" if code.editable else ""
         where = f"{code.distribution} {code.version}{copy}"
         told.append(("check", f"{code.entry_point} of {where}, {code.code.short}"))
     return tuple(told)
+
+
+def embeddings_words(used: EmbeddingsUsed) -> str:
+    """Which model told how near texts are, and how often it was asked."""
+    if used.endpoint is not None:
+        named = f", calls itself {', '.join(used.named_itself)}" if used.named_itself else ""
+        who = f"{used.model} at {used.endpoint}{named}"
+    else:
+        digest = "" if used.digest is None else f" {used.digest.short}"
+        who = f"{used.model}{digest}, {used.pooling} pooling, {used.runtime}"
+    size = "" if used.dimension is None else f"; {used.dimension} numbers"
+    return f"{who}{size}; {used.asked} texts, {used.unanswered} without an embedding"
+
+
+def similarity_rows(report: Report) -> tuple[tuple[str, str, str, str], ...]:
+    """Each case with a measured similarity: its lowest one, the bar, the case's verdict.
+
+    Those that came least far above their bar, or fell furthest below it, come first.
+    """
+    lowest: list[tuple[float, tuple[str, str, str, str]]] = []
+    for case in report.cases:
+        found = [
+            check.similarity
+            for attempt in case.attempts
+            for check in attempt.checks
+            if check.similarity is not None
+        ]
+        if not found:
+            continue
+        least = min(found, key=lambda one: one.value - one.at_least)
+        row = (case.id, f"{least.value:.4f}", f"{least.at_least:g}", VERDICT[case.outcome])
+        lowest.append((least.value - least.at_least, row))
+    return tuple(row for _, row in sorted(lowest, key=lambda one: one[0]))
 
 
 def next_step(report: Report) -> str:

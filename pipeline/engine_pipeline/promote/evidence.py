@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from engine_pipeline.gates.outcome import Outcome
-from engine_pipeline.gates.report import CREATED, DEVICE, GATE, POLICY, RUNTIME, SUITE, Report
-from engine_pipeline.promote.findings import Evidence
+from engine_pipeline.gates.report import (
+    CREATED,
+    DEVICE,
+    DRIVER,
+    GATE,
+    OUTCOME,
+    POLICY,
+    RUNTIME,
+    SUITE,
+    Report,
+)
+from engine_pipeline.promote.findings import Evidence, counting_evidence
 from engine_registry import manifest
+from engine_registry.ahead import read_all
 from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError
 
@@ -51,25 +63,27 @@ def read_report(registry: Registry, engine: Digest, attached: Digest) -> Report:
 def read_evidence(
     registry: Registry, engine: Digest, wanted: Mapping[str, Wanted]
 ) -> tuple[Evidence, ...]:
-    """For each gate the newest report under the wanted policy and suite, else the newest at all.
+    """For each gate the reports that count under the wanted policy and suite, else the newest.
 
-    Only these are opened; which is newest is known from the listing.
+    Only these are opened; which they are is known from the listing.
     """
     links = registry.engines.referrers(engine, manifest.REPORT_ARTIFACT)
-    found = []
+    wanted_links = []
     for gate, want in wanted.items():
         same = [link for link in links if link.annotations.get(GATE) == gate]
-        fitting = [
-            link
+        fitting = {
+            link.manifest: link
             for link in same
             if link.annotations.get(POLICY) == str(want.policy)
             and link.annotations.get(SUITE) == str(want.suite)
             and want.takes(_runtime(link))
-        ]
-        newest = max(fitting or same, key=_created, default=None)
-        if newest is not None:
-            found.append(_evidence(registry, engine, newest))
-    return tuple(found)
+        }
+        listed = [_listed(link, want) for link in fitting.values()]
+        wanted_links += [fitting[one.report] for one in counting_evidence(gate, want, listed)]
+        if same and not fitting:
+            wanted_links.append(max(same, key=_created))
+    read = read_all(registry.stores, lambda link: _evidence(registry, engine, link), wanted_links)
+    return tuple(evidence() for evidence in read)
 
 
 def deciding_report(
@@ -107,6 +121,23 @@ def _created(link: ReferrerLink) -> str:
     return link.annotations.get(CREATED, "")
 
 
+def _listed(link: ReferrerLink, want: Wanted) -> Evidence:
+    """What a listing tells of a fitting report: enough to know whether it counts."""
+    notes = link.annotations
+    created, outcome = _created(link), notes.get(OUTCOME, "")
+    return Evidence(
+        gate=notes[GATE],
+        outcome=Outcome(outcome) if outcome in set(Outcome) else Outcome.ERRORED,
+        policy=want.policy,
+        suite=want.suite,
+        report=link.manifest,
+        at=datetime.fromisoformat(created) if created else datetime.min.replace(tzinfo=UTC),
+        host_class=notes.get(DEVICE, ""),
+        driver=notes.get(DRIVER),
+        runtime=_runtime(link),
+    )
+
+
 def _evidence(registry: Registry, engine: Digest, link: ReferrerLink) -> Evidence:
     report = read_report(registry, engine, link.manifest)
     return Evidence(
@@ -116,6 +147,8 @@ def _evidence(registry: Registry, engine: Digest, link: ReferrerLink) -> Evidenc
         suite=report.suite,
         report=link.manifest,
         at=report.finished_at,
+        host_class=report.host,
+        driver=None if report.device is None else report.device.driver,
         runtime=report.runtime_config,
         no_baseline=report.no_baseline,
         quarantine_ends=report.quarantine_ends,

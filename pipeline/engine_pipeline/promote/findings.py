@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.outcome import Outcome
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
-    from engine_pipeline.gates.outcome import Outcome
     from engine_registry.digest import Digest
     from engine_registry.record import Actor, Release
 
@@ -49,6 +49,8 @@ class Evidence:
         report: manifest digest of the attached report.
         runtime: digest of what the server was started with; None if the report does not say.
         no_baseline: channels whose live engine it should have been compared with, and had none.
+        host_class: of the machine it was judged on.
+        driver: of its GPUs; None for a CPU target, and of reports that do not say.
         quarantine_ends: the first day after which a case that it left out counts again.
     """
 
@@ -58,9 +60,26 @@ class Evidence:
     suite: Digest
     report: Digest
     at: datetime
+    host_class: str = ""
+    driver: str | None = None
     runtime: Digest | None = None
     no_baseline: tuple[str, ...] = ()
     quarantine_ends: date | None = None
+
+    @property
+    def machine(self) -> str:
+        """The kind of machine it was judged on."""
+        return self.host_class + (f", driver {self.driver}" if self.driver else "")
+
+    @property
+    def decides(self) -> bool:
+        """Whether it says something of the engine: neither trouble nor thin evidence does."""
+        return self.outcome in {Outcome.PASSED, Outcome.FAILED}
+
+    def replaces(self, older: Evidence) -> bool:
+        """Whether it was made on the machine of an older one, as far as that one says."""
+        same_host = self.host_class == older.host_class
+        return same_host and older.driver in {None, self.driver}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +105,28 @@ def fitting_evidence(gate: str, wanted: Wanted, evidence: Sequence[Evidence]) ->
     return [e for e in evidence if (e.gate, e.policy, e.suite) == want and wanted.takes(e.runtime)]
 
 
+def counting_evidence(gate: str, wanted: Wanted, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Of the fitting reports of a gate, those that count: the latest first.
+
+    After it, for every other kind of machine, the latest there that passed or failed: a pass on one
+    machine hides no failure on another.
+    """
+    newest_first = sorted(
+        fitting_evidence(gate, wanted, evidence), key=lambda e: e.at, reverse=True
+    )
+    counting = newest_first[:1]
+    for one in newest_first[1:]:
+        if one.decides and not any(later.replaces(one) for later in counting):
+            counting.append(one)
+    return counting
+
+
 def deciding_reports(
     gates: Sequence[str], wanted: Mapping[str, Wanted], evidence: Sequence[Evidence]
-) -> dict[str, Digest]:
-    """Gate → its latest fitting report; a gate that has none is left out."""
-    fitting = {name: fitting_evidence(name, wanted[name], evidence) for name in gates}
-    return {name: max(found, key=lambda e: e.at).report for name, found in fitting.items() if found}
+) -> dict[str, tuple[Digest, ...]]:
+    """Gate → its reports that count, the latest first; a gate that has none is left out."""
+    counting = {name: counting_evidence(name, wanted[name], evidence) for name in gates}
+    return {name: tuple(e.report for e in found) for name, found in counting.items() if found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""The rule on a gate's evidence: the latest fitting report, and what may be wrong with it. Pure.
+"""The rule on a gate's evidence: the reports that count, and what may be wrong with them. Pure.
 
 1  there is one, under the bars, suite and server settings of today
-2  it passed
-3  it is fresh
+2  the latest passed, and none of another kind of machine failed
+3  the latest is fresh
 4  where nothing was live to compare with, nothing else is live now
 5  no case that it left out because of a quarantine counts again today
 """
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.promote.duration import say_about, say_duration
-from engine_pipeline.promote.findings import Finding, fitting_evidence
+from engine_pipeline.promote.findings import Finding, counting_evidence
 from engine_registry.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
     from engine_pipeline.promote.findings import Candidate, Evidence, Wanted
@@ -48,8 +48,8 @@ def gate_finding(
     engine = candidate.release.content.engine
     command = f"`enginectl gate {candidate.release.name} --gate {name}`"
     same = [e for e in evidence if e.gate == name]
-    fitting = fitting_evidence(name, wanted, evidence)
-    if not fitting:
+    counting = counting_evidence(name, wanted, evidence)
+    if not counting:
         why = "by no report"
         if same:
             why = "only under an older policy or suite, or with other settings of its server"
@@ -59,7 +59,7 @@ def gate_finding(
             says=f"gate {name}: engine {engine.short} is judged {why}",
             hint=f"run {command}",
         )
-    latest = max(fitting, key=lambda e: e.at)
+    latest = counting[0]
     if latest.outcome is not Outcome.PASSED:
         judged = latest.outcome is Outcome.FAILED
         return Finding(
@@ -70,7 +70,16 @@ def gate_finding(
             + ("" if judged else f", then run {command}"),
             exit_code=ExitCode.REFUSED if judged else ExitCode.COULD_NOT_JUDGE,
         )
-    if (stale := _overtaken(latest, engine, live_on, now)) is not None:
+    if (failed := failed_elsewhere(counting)) is not None:
+        return Finding(
+            rule="gates",
+            holds=False,
+            says=f"gate {name}: {failed}",
+            hint=f"run {command} there once it is mended, or name the machines that count in "
+            f"judged_on of gate {name}",
+            exit_code=ExitCode.REFUSED,
+        )
+    if (stale := overtaken(latest, engine, live_on, now)) is not None:
         return Finding(
             rule="gates",
             holds=False,
@@ -87,7 +96,19 @@ def gate_finding(
     )
 
 
-def _overtaken(
+def failed_elsewhere(counting: Sequence[Evidence]) -> str | None:
+    """What failed on another kind of machine than the latest passed on; None: nothing."""
+    latest = counting[0]
+    for one in counting[1:]:
+        if one.outcome is Outcome.FAILED:
+            return (
+                f"report {latest.report.short} {latest.outcome} on {latest.machine}, report "
+                f"{one.report.short} failed on {one.machine}; want none failed"
+            )
+    return None
+
+
+def overtaken(
     latest: Evidence, engine: Digest, live_on: Mapping[str, Digest], now: datetime
 ) -> str | None:
     """What has happened since a report passed that it knows nothing of; None: nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.differences import Live, NoLive
-from engine_pipeline.gates.report import CREATED, DEVICE, GATE, POLICY, SUITE, listing
+from engine_pipeline.gates.report import CREATED, DEVICE, DRIVER, GATE, POLICY, SUITE, listing
 from engine_pipeline.promote.evidence import read_report
 from engine_registry.errors import IntegrityError, NotFound
 from engine_registry.manifest import REPORT_ARTIFACT
@@ -28,6 +28,7 @@ _COMPARABLE = {
     POLICY: "these bars",
     SUITE: "this suite",
     DEVICE: "this class of host",
+    DRIVER: "this driver",
 }
 
 
@@ -35,7 +36,7 @@ def report_of_live(registry: Registry, report: Report, channels: Sequence[Channe
     """What was live on the first of `channels` that served anything then, with its report.
 
     An engine that the report was compared with in turn goes before them. Comparable is a report of
-    the same gate, bars, suite and class of host; the newest that is not newer than `report` is
+    the same gate, bars, suite, class of host and driver; the newest that is not newer than `report` is
     taken.
     """
     compared = report.paired.baseline if report.paired else None
@@ -57,7 +58,7 @@ def report_of_live(registry: Registry, report: Report, channels: Sequence[Channe
 
 def _newest(registry: Registry, engine: Digest, named: str, report: Report) -> Beside:
     wanted = listing(report)
-    same = {key: wanted[key] for key in _COMPARABLE}
+    same = {key: wanted[key] for key in _COMPARABLE if key in wanted}
     links = [
         link
         for link in registry.engines.referrers(engine, REPORT_ARTIFACT)
@@ -65,7 +66,7 @@ def _newest(registry: Registry, engine: Digest, named: str, report: Report) -> B
         and link.annotations.get(CREATED, "") <= wanted[CREATED]
     ]
     if not links:
-        words = ", ".join(_COMPARABLE.values())
+        words = ", ".join(_COMPARABLE[key] for key in same)
         return NoLive(
             reason=f"engine {engine.short} was live on {named}, and has no report of its own on "
             f"{words}: enginectl gate {engine.short} --gate {report.gate}"

@@ -23,7 +23,7 @@ _ALARM = (Standing.BAD, Standing.REVOKED, Standing.WITHOUT_ROLE, Standing.UNTRUS
 def signed_findings(
     roles: Sequence[Role],
     release: Release,
-    reports: Mapping[str, Digest],
+    reports: Mapping[str, Sequence[Digest]],
     signatures: Signatures,
 ) -> tuple[Finding, ...]:
     """One finding for the build, one for each report, one for the release, as far as wanted.
@@ -31,7 +31,7 @@ def signed_findings(
     Args:
         roles: what the channel wants signed.
         release: the one in question.
-        reports: gate → the attached report that decides; a gate without one is another rule's.
+        reports: gate → the attached reports that count; a gate without one is another rule's.
         signatures: everything attached to the release's engine.
     """
     engine, name = release.content.engine, release.name
@@ -44,7 +44,8 @@ def signed_findings(
             case Role.GATE:
                 findings += [
                     _signed(role, f"report {report.short} of gate {gate}", report, name, signatures)
-                    for gate, report in reports.items()
+                    for gate, counting in reports.items()
+                    for report in counting
                 ]
             case Role.RELEASE:
                 what = f"release {name}"

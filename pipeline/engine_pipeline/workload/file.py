@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A line holds a whole chat where a log keeps those.
 _MAX_LINE_BYTES = 16 << 20
 _HEAD = """\
-# A load on an engine: docs/speed.md. A gate's lane names this file with its digest, which
+# A load on an engine: docs/speed.md. A lane names this file with its digest, which
 # `enginectl workload show` says.
 """
 
@@ -36,10 +36,10 @@ def load_workload(path: Path) -> Workload:
 
 
 def pinned_workload(folder: Path, file: str, digest: Digest) -> Workload:
-    """The workload that a policy pins.
+    """The workload that a lane pins.
 
     Args:
-        folder: of the policy's file.
+        folder: of `channels.yaml`.
         file: below it.
         digest: what it must be.
 
@@ -50,9 +50,9 @@ def pinned_workload(folder: Path, file: str, digest: Digest) -> Workload:
     found = load_workload(folder / file)
     if found.digest != digest:
         raise InvalidInput(
-            f"{file} is workload {found.digest.short}, channels.yaml pins {digest.short}",
-            hint=f"if the change is meant, pin {found.digest} in channels.yaml; reports made "
-            "under the other workload then count no more",
+            f"{file} is workload {found.digest.short}, the lane pins {digest.short}",
+            hint=f"if the change is meant, pin {found.digest} where the lane is written; what was "
+            "measured under the other workload then counts no more",
             reference="workload-not-the-pinned-one",
         )
     return found

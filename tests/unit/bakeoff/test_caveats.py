@@ -9,7 +9,7 @@ import pytest
 from engine_pipeline.bakeoff.caveats import caveats
 from engine_pipeline.bakeoff.measured import Measured, Unmeasured
 from engine_pipeline.gates.outcome import Outcome
-from tests.bakeoff_world import AT, HERE, OVERHEAD, file, measured, performance
+from tests.bakeoff_world import AT, HERE, OVERHEAD, file, lane, measured, performance
 
 
 def told(**found: Measured) -> str:
@@ -25,7 +25,7 @@ def test_two_engines_on_one_quiet_machine_need_no_word():
 
 
 CASES = [
-    ({"foreign_cpu": 0.4}, "others used 40% (two) of this machine"),
+    ({"foreign_cpu": 0.4}, "while two was measured, others used 40% of this machine"),
     ({"started_at": AT - timedelta(hours=9)}, "the first measurement is 9 h older"),
     ({"overhead": OVERHEAD.model_copy(update={"ttft_p95_ms": 6.0})}, "may add 6 ms of two's TTFT"),
     ({"identity": {"verified": True, "model_revision": "r2"}}, "not the same model revision"),
@@ -38,6 +38,14 @@ CASES = [
         "answers of two end where the model ends them",
     ),
     (
+        {"lanes": (lane().model_copy(update={"ignores_eos": False}),)},
+        "answers of two end where the model ends them",
+    ),
+    (
+        {"lanes": (lane().model_copy(update={"lengths_known": False}),)},
+        "two counts no tokens",
+    ),
+    (
         {"steps": (performance().model_copy(update={"cached_share": 0.5}),)},
         "two took prompt tokens from a cache",
     ),
@@ -48,13 +56,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), CASES, ids=[said for _, said in CASES])
+@pytest.mark.parametrize(
+    ("changes", "said"), CASES, ids=[f"{said} {next(iter(changes))}" for changes, said in CASES]
+)
 def test_what_would_mislead_is_said_of_whom_it_concerns(changes, said):
     other = measured(**({"device": HERE, "identity": {"verified": True}} | changes))
     text = told(one=ours(), two=other)
     assert said in text
     # One thing is wrong, and one sentence says so.
     assert len(caveats(file(), {"one": ours(), "two": other}, {})) == 1
+
+
+def test_a_cache_that_helped_everybody_alike_is_not_told_of():
+    helped = {"steps": (performance().model_copy(update={"cached_share": 0.2}),)}
+    alike = {"device": HERE, "identity": {"verified": True}} | helped
+    assert not caveats(file(), {"one": measured(**alike), "two": measured(**alike)}, {})
 
 
 def test_few_requests_are_told_where_a_limit_on_p95_depends_on_them():

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from engine_pipeline.bakeoff.decide import decide
-from engine_pipeline.bakeoff.file import Limits, Priority
+from engine_pipeline.bakeoff.goals import LaneGoal, Limits, Priority
 from engine_pipeline.gates.outcome import Outcome
-from tests.bakeoff_world import facts, step
+from tests.bakeoff_world import bars, facts, lane, step
 
 COST, QUALITY, SPEED = Priority.COST, Priority.QUALITY, Priority.SPEED
 
@@ -149,3 +149,102 @@ def test_an_unknown_cost_never_beats_a_known_one():
 
 def test_nobody_is_chosen_of_nobody():
     assert decide([], Limits(), [COST]).winner is None
+
+
+SLO = {"slo": {"max_ttft_ms": 150}, "min_good_share": 0.5}
+
+
+def test_a_bar_of_a_lane_is_a_limit_like_the_others():
+    good = facts("good", price=2.0, lanes={"chat": lane(ttft=100)})
+    slow = facts("slow", price=1.0, lanes={"chat": lane(ttft=2000)})
+    decision = decide([good, slow], Limits(), [COST], {"chat": bars()})
+    assert decision.ranking == ("good",)
+    [reason] = decision.ruling("slow").reasons
+    assert reason.startswith("chat: ttft_p95_ms 2000 ms, want at most 1000: lower 95 % bound")
+
+
+def test_a_lane_whose_client_was_late_shows_nothing():
+    wanted = bars()
+    late = facts("late", lanes={"chat": lane(lag_ms=500, wanted=wanted)})
+    ruling = decide([late], Limits(), [COST], {"chat": wanted}).ruling("late")
+    assert ruling.outcome is Outcome.INCONCLUSIVE
+    assert "the client could not keep up" in ruling.reasons[0]
+
+
+@pytest.mark.parametrize("metric", ["ttft_p95_ms", "good_share", "good_per_s"])
+def test_a_number_of_a_lane_can_be_what_counts(metric):
+    wanted = bars(**SLO, ceilings={})
+    # Of sixty, twenty took a second.
+    steady = facts("steady", price=9.0, lanes={"chat": lane(wanted=wanted)})
+    shaky = facts("shaky", price=1.0, lanes={"chat": lane(slow=20, wanted=wanted)})
+    goal = LaneGoal(lane="chat", metric=metric)
+    decision = decide([shaky, steady], Limits(), [goal, COST], {"chat": wanted})
+    assert (decision.winner, decision.tied) == ("steady", ())
+    assert decision.turns[0].dropped == ("shaky",)
+    assert decide([shaky, steady], Limits(), [COST], {"chat": wanted}).winner == "shaky"
+
+
+def test_what_a_lane_could_not_measure_is_never_better_than_what_it_could():
+    wanted = bars()
+    silent = lane(wanted=wanted)
+    [one] = silent.steps
+    metrics = {name: found for name, found in one.metrics.items() if name != "tpot_p95_ms"}
+    silent = silent.model_copy(update={"steps": (one.model_copy(update={"metrics": metrics}),)})
+    both = [
+        facts("silent", price=1.0, lanes={"chat": silent}),
+        facts("known", price=9.0, lanes={"chat": lane(wanted=wanted)}),
+    ]
+    goal = LaneGoal(lane="chat", metric="tpot_p95_ms")
+    assert decide(both, Limits(), [goal, COST], {"chat": wanted}).winner == "known"
+
+
+BUSY = "others used 40% of this machine's processor time"
+
+
+def test_a_choice_by_disturbed_times_is_none():
+    a, b = facts("a", price=1.0), facts("b", price=2.0, disturbed=BUSY)
+    for first in (COST, SPEED):
+        assert decide([a, b], Limits(), [first, QUALITY]).shaken == ("b",)
+    # On a quiet machine the same numbers decide.
+    assert decide([a, facts("b", price=2.0)], Limits(), [COST]).shaken == ()
+
+
+def test_being_level_on_disturbed_times_is_no_evidence_of_being_level():
+    a, b = facts("a", disturbed=BUSY), facts("b", score=0.2)
+    decision = decide([a, b], Limits(), [COST, QUALITY])
+    assert (decision.winner, decision.tied, decision.shaken) == ("a", (), ("a",))
+
+
+def test_a_lanes_number_is_a_time_too():
+    wanted = bars()
+    a = facts("a", lanes={"chat": lane(wanted=wanted)}, disturbed=BUSY)
+    b = facts("b", lanes={"chat": lane(ttft=500, wanted=wanted)})
+    goal = LaneGoal(lane="chat", metric="ttft_p95_ms")
+    assert decide([a, b], Limits(), [goal], {"chat": wanted}).shaken == ("a",)
+
+
+def test_quality_alone_decides_however_busy_the_machine_was():
+    fine, worse = facts("fine", disturbed=BUSY), facts("worse", score=0.2, disturbed=BUSY)
+    decision = decide([fine, worse], Limits(), [QUALITY, COST])
+    assert (decision.winner, decision.shaken) == ("fine", ())
+
+
+def test_a_price_by_the_token_is_not_disturbed():
+    a = facts("a", price=1.0, by_the_hour=False, disturbed=BUSY)
+    b = facts("b", price=2.0, by_the_hour=False, disturbed=BUSY)
+    assert decide([a, b], Limits(), [COST]).shaken == ()
+
+
+def test_who_misses_a_limit_on_disturbed_times_alone_might_have_been_the_one():
+    fine = facts("fine", score=0.95, steps=(step(ttft=900),), disturbed=BUSY)
+    other = facts("other", score=0.5)
+    late = Limits(max_ttft_p95_ms=500)
+    assert decide([fine, other], late, [QUALITY]).shaken == ("fine",)
+    # Nobody else: not refused, not judged.
+    alone = decide([fine], late, [QUALITY])
+    assert (alone.winner, alone.shaken) == (None, ("fine",))
+    # It would have lost by its answers whatever its times, or misses another limit as well.
+    worse = facts("worse", score=0.1, steps=(step(ttft=900),), disturbed=BUSY)
+    assert decide([worse, other], late, [QUALITY]).shaken == ()
+    bad = replace(fine, failed_must=("safety",))
+    assert decide([bad, other], late, [QUALITY]).shaken == ()

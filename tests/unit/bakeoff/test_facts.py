@@ -8,7 +8,7 @@ import pytest
 
 from engine_pipeline.bakeoff.facts import Interval, facts_of, wilson
 from engine_pipeline.bakeoff.file import Price
-from tests.bakeoff_world import case, measured, performance
+from tests.bakeoff_world import bars, case, lane, measured, performance
 
 
 def test_cost_of_a_machine_is_its_hour_over_the_tokens_of_an_hour():
@@ -44,6 +44,36 @@ def test_nothing_costs_nothing_and_not_an_unknown_amount():
 def test_cases_that_must_pass_are_named_when_they_do_not():
     suite = measured().suites[0].model_copy(update={"cases": (case(0, passed=False, must=True),)})
     assert facts_of("a", measured(suites=(suite,)), None).failed_must == ("case-0",)
+
+
+def test_a_case_in_quarantine_counts_nowhere():
+    left_out = case(1, passed=False, must=True).model_copy(update={"counts": False})
+    suite = measured().suites[0].model_copy(update={"cases": (case(0), left_out)})
+    made = facts_of("a", measured(suites=(suite,)), None)
+    assert (made.scores, made.most_score, made.failed_must) == ((1.0,), 1.0, ())
+
+
+@pytest.mark.parametrize(
+    ("foreign_cpu", "said"),
+    [(None, None), (0.25, None), (0.26, "others used 26% of this machine's processor time")],
+)
+def test_who_shared_the_processor_beyond_a_quarter_is_disturbed(foreign_cpu, said):
+    found = facts_of("a", measured(foreign_cpu=foreign_cpu), None).disturbed
+    assert (found or "").partition(",")[0] == (said or "")
+
+
+def test_a_gpu_that_was_slowed_down_for_half_of_the_requests_disturbs():
+    hot = performance().model_copy(update={"disturbed": 60})
+    made = facts_of("a", measured(steps=(hot,)), None)
+    assert made.disturbed is not None
+    assert "GPU" in made.disturbed
+    one = lane()
+    [at] = one.steps
+    in_a_lane = one.model_copy(update={"steps": (at.model_copy(update={"disturbed": 60}),)})
+    wanted = {"chat": bars()}
+    assert facts_of("a", measured(lanes=(in_a_lane,)), None, wanted).disturbed is not None
+    few = performance().model_copy(update={"disturbed": 59})
+    assert facts_of("a", measured(steps=(few,)), None).disturbed is None
 
 
 @pytest.mark.parametrize("n", [1, 10, 200])

@@ -94,6 +94,43 @@ def test_a_key_in_the_file_is_refused_and_never_shown(tmp_path, old, new):
     assert "abcdef" not in message.lower()
 
 
+LANES = """\
+lanes:
+  chat:
+    workload:
+      name: chat
+      prompt_tokens: {kind: fixed, tokens: 20}
+      output_tokens: {kind: fixed, tokens: 8}
+      arrival: {kind: poisson, rate_per_s: 2}
+      requests: 60
+    ceilings: {ttft_p95_ms: 900}
+"""
+
+
+def test_a_lane_is_written_as_a_gates_is_and_may_be_what_counts(tmp_path):
+    path = tmp_path / "demo.yaml"
+    goal = "optimise: [cost, {lane: chat, metric: ttft_p95_ms}]"
+    path.write_text(GOOD.replace("optimise: [cost, quality]", goal) + LANES)
+    file = validated(path, BakeoffFile, reference=REFERENCE)
+    assert [str(goal) for goal in file.optimise] == ["cost", "TTFT p95 of chat"]
+    assert file.lanes is not None
+    assert file.lanes["chat"].ceilings == {"ttft_p95_ms": 900}
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("{lane: batch, metric: ttft_p95_ms}", "names the lane batch; lanes: chat"),
+        ("{lane: chat, metric: ttft}", "no metric ttft; there are ttft_p50_ms"),
+        ("{lane: chat, metric: output_tokens_per_s}", "no metric output_tokens_per_s"),
+        ("{lane: chat, metric: good_share}", "has no slo to be good by"),
+    ],
+)
+def test_a_priority_that_no_lane_measures_is_refused(tmp_path, goal, said):
+    text = GOOD.replace("optimise: [cost, quality]", f"optimise: [{goal}]") + LANES
+    assert said in problem(tmp_path, text)
+
+
 def test_a_limit_on_structured_answers_needs_structured_requests(tmp_path):
     text = GOOD + "limits: {min_structured_share: 0.9}\n"
     assert "needs `structured`" in problem(tmp_path, text)
@@ -113,3 +150,5 @@ def test_the_schema_describes_every_field_of_a_contestant():
     contestant = bakeoff_schema()["$defs"]["Contestant"]["properties"]
     undescribed = {name for name in contestant if "description" not in contestant[name]}
     assert undescribed <= {"name"}
+    lane = bakeoff_schema()["$defs"]["LaneBars"]["properties"]
+    assert all("description" in field for field in lane.values())

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from engine_pipeline.bakeoff.decide import decide
-from engine_pipeline.bakeoff.file import Limits, Priority
 from engine_pipeline.bakeoff.flips import Flip, Lever, at_price, flips
+from engine_pipeline.bakeoff.goals import LaneGoal, Limits, Priority
 from engine_pipeline.bakeoff.words import flip_words
-from tests.bakeoff_world import facts, file, step
+from tests.bakeoff_world import bars, facts, file, lane, step
 
 COST, QUALITY, SPEED = Priority.COST, Priority.QUALITY, Priority.SPEED
 
@@ -129,3 +129,35 @@ def test_every_flip_is_the_nearest_one_and_happens_just_past_it():
             between = flip.now + (flip.at - flip.now) * share / 50
             trial = at_price(contestants, flip.whose, between)
             assert decide(trial, limits, order).winner == before
+
+
+def test_a_lanes_bars_flip_where_they_are_just_met():
+    wanted = bars(slo={"max_ttft_ms": 150}, min_good_share=0.5, ceilings={"ttft_p95_ms": 1500})
+    steady = facts("steady", price=9.0, lanes={"chat": lane(wanted=wanted)})
+    shaky = facts("shaky", price=1.0, lanes={"chat": lane(slow=20, wanted=wanted)})
+    everything = flips([steady, shaky], Limits(), [COST], {"chat": wanted})
+    ceiling, floor = found(everything, Lever.LANE_BAR, winner="steady")
+    # A third of the cheap one's requests takes a second.
+    assert (ceiling.metric, ceiling.at, ceiling.up) == ("ttft_p95_ms", 1000.0, False)
+    low = shaky.lanes["chat"].steps[0].metrics["good_share"].estimate.low
+    assert (floor.metric, floor.at, floor.up) == ("good_share", low, True)
+    named = file(lanes={"chat": wanted.model_dump(mode="json", exclude_none=True)})
+    assert flip_words(ceiling, named) == (
+        "a TTFT p95 bar of chat below 1000 ms (now 1500): take steady"
+    )
+    assert flip_words(floor, named).startswith("a least goodput of chat above 0.5")
+    strict = wanted.model_copy(update={"min_good_share": 0.9})
+    [lowered] = found(
+        flips([steady, shaky], Limits(), [COST], {"chat": strict}), Lever.LANE_BAR, winner="shaky"
+    )
+    assert (lowered.at, lowered.up) == (low, False)
+
+
+def test_a_lanes_number_put_first_is_an_order_too():
+    wanted = bars()
+    slow = facts("slow", price=1.0, lanes={"chat": lane(ttft=400, wanted=wanted)})
+    quick = facts("quick", price=9.0, lanes={"chat": lane(wanted=wanted)})
+    goal = LaneGoal(lane="chat", metric="ttft_p95_ms")
+    [flip] = found(flips([slow, quick], Limits(), [COST, goal], {"chat": wanted}), Lever.FIRST)
+    assert (flip.first, flip.winner) == (goal, "quick")
+    assert flip_words(flip, file()) == "TTFT p95 of chat first: take quick"

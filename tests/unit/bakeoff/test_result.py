@@ -11,13 +11,13 @@ import pytest
 from engine_pipeline.bakeoff.flips import Flip, Lever
 from engine_pipeline.bakeoff.markdown import to_markdown
 from engine_pipeline.bakeoff.measured import Unmeasured
+from engine_pipeline.bakeoff.number import Number
 from engine_pipeline.bakeoff.page import to_html
 from engine_pipeline.bakeoff.result import BakeoffResult, judge_bakeoff
-from engine_pipeline.bakeoff.rows import Number
 from engine_pipeline.bakeoff.say import bounded, plain, verdict_words
 from engine_pipeline.bakeoff.words import flip_words, rounded
 from engine_pipeline.gates.outcome import Outcome
-from tests.bakeoff_world import AT, file, measured, performance, structured
+from tests.bakeoff_world import AT, bars, file, lane, measured, performance, structured
 
 EVIL = "</style><script>alert(1)</script>\u202eevil|`*"
 
@@ -110,6 +110,86 @@ def test_the_document_is_json_without_infinities_and_reads_back():
 def test_the_structured_load_is_a_row_of_its_own():
     assert "| one, JSON | 19 of 20 fit |" in to_markdown(judged())
     assert "19 of 20 fit" in to_html(judged())
+
+
+def busy(**changes) -> BakeoffResult:
+    found = {
+        "one": measured(foreign_cpu=0.4),
+        "two": measured(passed=1, steps=(performance(ttft=200, tpot=20),)),
+    }
+    return judge_bakeoff(file(**changes), found, {}, AT)
+
+
+def test_times_that_others_disturbed_recommend_nobody_and_say_what_would():
+    result = busy(optimise=["cost", "quality"])
+    assert (result.winner, result.shaken, result.outcome) == (
+        "one",
+        ("one",),
+        Outcome.INCONCLUSIVE,
+    )
+    assert result.headline == "Not settled: one leads"
+    assert result.recommendation.startswith("Not settled, one leads (with 1 in flight): all 2 meet")
+    assert result.recommendation.endswith(
+        "it rests on times of one that something else disturbed: measure anew with --again on a "
+        "quiet machine."
+    )
+    assert "Not settled: one leads" in to_html(result)
+
+
+def test_quality_alone_decides_on_a_busy_machine_and_the_caveat_stays():
+    result = busy(optimise=["quality", "cost"])
+    assert (result.headline, result.outcome) == ("Take one", Outcome.PASSED)
+    assert any("while one was measured, others used 40%" in one for one in result.caveats)
+
+
+def test_nobody_within_the_limits_on_a_busy_machine_is_no_refusal():
+    limits = {"max_ttft_p95_ms": 50}
+    result = busy(limits=limits)
+    assert (result.winner, result.outcome) == (None, Outcome.INCONCLUSIVE)
+    assert result.headline == "Not settled: nobody leads"
+    quiet = {name: measured() for name in ("one", "two")}
+    assert judge_bakeoff(file(limits=limits), quiet, {}, AT).outcome is Outcome.FAILED
+
+
+def in_lanes() -> BakeoffResult:
+    wanted = bars(slo={"max_ttft_ms": 150}, min_good_share=0.5)
+    found = {
+        "one": measured(lanes=(lane(wanted=wanted),)),
+        "two": measured(lanes=(lane(slow=20, wanted=wanted),)),
+    }
+    lanes = {"chat": wanted.model_dump(mode="json", exclude_none=True)}
+    goal = {"lane": "chat", "metric": "good_share"}
+    return judge_bakeoff(file(lanes=lanes, optimise=[goal, "cost"]), found, {}, AT)
+
+
+def test_a_lane_is_a_row_of_its_own_in_every_form():
+    result = in_lanes()
+    assert result.recommendation.startswith(
+        "Take one (with 1 in flight): all 2 meet every limit; in goodput of chat one at 1 of the "
+        "requests (0.951 to 1) is better than two at 0.667 of the requests (0.554 to 0.767)"
+    )
+    text, html = to_markdown(result), to_html(result)
+    assert "| one, chat | met, 100% good |  | 100 | 10 | - |  | 10/s |" in text
+    assert "| two | chat | met | 10/s | 1,000 | 10 | 66.7% (55.4% to 76.7%) |" in text
+    for face in (text, html):
+        assert "lane chat: 60 requests, 10 requests/s, Poisson, good with TTFT ≤ 150 ms" in face
+        assert "TTFT p95 of chat at most 1000 ms; goodput of chat at least 50%" in face
+        assert "Then the best in goodput of chat, then cost." in face
+        assert "A lane is shown at its last step" in face
+    assert "<h2>Every lane</h2>" in html
+    assert "A lane is shown" not in to_html(judged())
+    assert "<figcaption>goodput of chat</figcaption>" in html
+    again = BakeoffResult.model_validate_json(result.model_dump_json(by_alias=True))
+    assert again == result
+
+
+def test_another_slo_is_judged_from_what_was_measured():
+    strict = bars(slo={"max_ttft_ms": 50}, min_good_share=0.5)
+    found = {name: measured(lanes=(lane(wanted=bars()),)) for name in ("one", "two")}
+    lanes = {"chat": strict.model_dump(mode="json", exclude_none=True)}
+    result = judge_bakeoff(file(lanes=lanes), found, {}, AT)
+    assert result.winner is None
+    assert "good_share 0 of requests" in result.contestants[0].reasons[0]
 
 
 class Page(HTMLParser):

@@ -3,7 +3,7 @@
 import pytest
 
 from engine_pipeline.bisect.bisect import Criterion, bisect, verdict_of
-from engine_pipeline.bisect.inputs import changes_between, mixed, not_tried
+from engine_pipeline.bisect.inputs import changes_between, host_differences, mixed, not_tried
 from engine_pipeline.bisect.search import Alone, Verdict
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy, QualityBars
@@ -195,3 +195,27 @@ def test_only_what_was_judged_is_good_or_bad(outcome, verdict):
 def test_a_case_or_bar_that_is_not_in_the_report_is_no_verdict():
     assert verdict_of(report(Outcome.PASSED), Criterion(case="absent"))[0] is Verdict.UNKNOWN
     assert verdict_of(report(Outcome.PASSED), Criterion(bar="absent"))[0] is Verdict.UNKNOWN
+
+
+def test_a_driver_that_differs_is_named_with_what_is_here_and_that_it_was_not_tried():
+    drivers = ({"driver": "570.1"}, {"driver": "590.2"})
+    said = host_differences(*drivers, {"driver": "590.2"})
+    assert said == ("driver 570.1 → 590.2 (here 590.2)",)
+    assert host_differences(drivers[0], drivers[0], {}) == ()
+    bad = lock(precision=True)
+    bench = Bench(lambda asked: asked.spec.precision.weights == "fp8")
+    found = bisect(GOOD, bad, Criterion(), judge=bench, fixed=said)
+    assert found.fixed == said
+    assert found.blame.suspects == ("precision",)
+
+
+def test_where_only_the_driver_differs_the_refusal_says_so():
+    with pytest.raises(InvalidInput, match="cannot be changed here: driver 570") as raised:
+        bisect(GOOD, GOOD, Criterion(), judge=Bench(lambda _: True), fixed=("driver 570 → 590",))
+    assert raised.value.name == "nothing-to-bisect"
+
+
+def test_an_end_that_is_not_so_once_built_here_may_be_due_to_what_is_fixed_here():
+    with pytest.raises(InvalidInput) as raised:
+        bisect(GOOD, BAD, Criterion(), judge=Bench(lambda _: False), fixed=("driver 1 → 2",))
+    assert "built here it has this machine's driver 1 → 2" in raised.value.hint

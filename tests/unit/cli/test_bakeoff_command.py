@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_pipeline.workload.file import load_workload
 from tests.servers.endpoint import endpoint
 
 KEY = "sk-proj-Zx81QwErTyUiOpAsDfGh"
@@ -115,3 +116,47 @@ def test_an_unknown_suite_is_refused_before_anything_is_asked(project, servers):
     path = written(project, servers)
     Path(path).write_text(Path(path).read_text().replace("[core]", "[other]"))
     assert project.run("bakeoff", path).code == 8
+
+
+WORKLOAD = """\
+schema_version: 1
+name: chat
+prompt_tokens: {kind: fixed, tokens: 20}
+output_tokens: {kind: fixed, tokens: 4}
+arrival: {kind: poisson, rate_per_s: 100}
+requests: 20
+"""
+
+
+def test_a_lane_may_name_the_file_that_a_gates_lane_names(project, servers):
+    (project.root / "workloads").mkdir()
+    file = project.root / "workloads" / "chat.yaml"
+    file.write_text(WORKLOAD)
+    digest = load_workload(file).digest
+    lane = f"{{file: workloads/chat.yaml, digest: '{digest}'}}"
+    path = written(project, servers)
+    bars = "ceilings: {ttft_p95_ms: 20000}, max_client_lag_ms: 20000"
+    lanes = f"lanes: {{interactive: {{workload_file: {lane}, {bars}}}}}\n"
+    Path(path).write_text(Path(path).read_text() + lanes)
+    done = project.run("bakeoff", path, as_json=True)
+    assert done.code == 0, done.err
+    near = next(row for row in done.json["contestants"] if row["name"] == "near")
+    [row] = near["lanes"]
+    assert (row["lane"], row["digest"], row["requests"]) == ("interactive", str(digest), 20)
+
+    file.write_text(WORKLOAD.replace("requests: 20", "requests: 21"))
+    changed = project.run("bakeoff", path)
+    assert changed.code == 2
+    assert "workload-not-the-pinned-one" in changed.err
+
+
+def test_a_suite_that_needs_a_judge_is_refused_before_anything_is_asked(project, servers):
+    cases = project.root / "golden_prompts" / "core" / "cases.yaml"
+    check = "{kind: judge, question: Is it yes?}"
+    cases.write_text(
+        "cases:\n  - {id: one, tags: [a], messages: [{role: user, content: Say yes.}], "
+        f"checks: [{check}]}}\n"
+    )
+    done = project.run("bakeoff", written(project, servers))
+    assert done.code == 2
+    assert "bakeoff-without-judge" in done.err

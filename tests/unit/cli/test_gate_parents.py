@@ -25,7 +25,7 @@ from engine_registry.testing.samples import (
     sample_promotion,
     sample_release,
 )
-from tests.integration.test_gate_run import ChatBackend
+from tests.chat_world import ChatBackend
 from tests.unit.cli.conftest import PRODUCT
 
 SPEC = f"{PRODUCT}-fp16"

@@ -74,5 +74,14 @@ def test_two_first_releases_judged_alone_do_not_both_go_live_unlooked_at(project
     assert f"nothing was live on {STAGING}; engine {live} is live there now" in refused.err
     assert f"enginectl gate {second.name} --gate core" in refused.err
 
+    checked = project.run("verify", "--policy", second.name)
+    assert checked.code == 5
+    assert f"engine {live} is live there now and was not compared with" in checked.out
+    # What is live there got there by it.
+    assert project.run("verify", "--policy", STAGING).code == 0
+
     judge(project, second.content.engine, policy, how, first.content.engine)
     assert project.run("promote", second.name, "--to", "staging").code == 0
+    assert project.run("verify", "--policy", second.name).code == 0
+    # The first one is what it could be replaced by, and has not been compared with the second.
+    assert project.run("verify", "--policy", first.name).code == 5

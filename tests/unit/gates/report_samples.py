@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 from engine_pipeline.gates.check import CheckVerdict
 from engine_pipeline.gates.differences import Live
+from engine_pipeline.gates.lane_result import LaneResult, LaneSample, LaneStep
 from engine_pipeline.gates.outcome import Outcome, combine
+from engine_pipeline.gates.paired import compare, rule
+from engine_pipeline.gates.paired_bars import PairedBars
+from engine_pipeline.gates.paired_result import (
+    Baseline,
+    PairedResult,
+    PairedRound,
+    PairedRun,
+    Side,
+)
 from engine_pipeline.gates.parity_result import (
     Divergence,
     DivergenceKind,
@@ -31,6 +42,7 @@ from engine_pipeline.gates.report import (
     Sample,
 )
 from engine_pipeline.gates.stats import percentile_estimate
+from engine_pipeline.workload.model import Workload
 from engine_registry.digest import Digest
 
 POLICY = GatePolicy.model_validate(
@@ -127,6 +139,119 @@ def speed(ttft_ms: float, *, failed: int = 0) -> PerformanceResult:
         window_s=10.0,
         samples=samples,
     )
+
+
+def lane(
+    ttft_ms: float = 100.0, *, failed: int = 0, steps: tuple[int | None, ...] = (None,)
+) -> LaneResult:
+    """60 requests a step around `ttft_ms`, the first `failed` of them lost; more in flight, slower.
+
+    TPOT is a tenth of TTFT, the whole answer three times as long.
+    """
+    workload = Workload.model_validate(
+        {
+            "name": "chat",
+            "arrival": {"kind": "poisson", "rate_per_s": 4}
+            if steps == (None,)
+            else {"kind": "concurrency", "steps": steps},
+            "prompt_tokens": {"kind": "fixed", "tokens": 40},
+            "output_tokens": {"kind": "fixed", "tokens": 16},
+            "requests": 60,
+        }
+    )
+    return LaneResult(
+        name="interactive",
+        workload=workload,
+        digest=workload.digest,
+        ignores_eos=True,
+        lengths_known=True,
+        steps=tuple(_lane_step(ttft_ms * (step or 1), failed, step) for step in steps),
+    )
+
+
+def _lane_step(ttft_ms: float, failed: int, in_flight: int | None) -> LaneStep:
+    times = [ttft_ms + n for n in range(60)]
+    kept = times[failed:] + [math.inf] * failed
+    return LaneStep(
+        in_flight=in_flight,
+        requests=60,
+        most_in_flight=in_flight or 3,
+        failed={"timeout": failed} if failed else {},
+        unreached=0,
+        metrics={
+            "ttft_p50_ms": Measured.of(percentile_estimate(kept, 0.5), "ms"),
+            "ttft_p95_ms": Measured.of(percentile_estimate(kept, 0.95), "ms"),
+            "itl_p50_ms": Measured.of(percentile_estimate([9.0] * 900, 0.5, 60), "ms"),
+            "itl_p99_ms": Measured.of(percentile_estimate([19.0] * 900, 0.99, 60), "ms"),
+        },
+        late_share=None if in_flight else 0.0,
+        lag_p99_ms=None if in_flight else 0.4,
+        offered_per_s=None if in_flight else 4.0,
+        window_s=15.0,
+        prompt_tokens_mean=40.0,
+        output_tokens_mean=16.0,
+        cached_share=0.0,
+        samples=tuple(
+            LaneSample(
+                at_s=n / 4,
+                lag_ms=0.0,
+                ttft_ms=None if n < failed else time,
+                tpot_ms=None if n < failed else time / 10,
+                e2e_ms=time * 3,
+                prompt_asked=40,
+                output_asked=16,
+                prompt_tokens=40,
+                completion_tokens=16,
+                cached_tokens=0,
+                error="timeout" if n < failed else None,
+            )
+            for n, time in enumerate(times)
+        ),
+    )
+
+
+def in_turn(
+    outcome: Outcome = Outcome.FAILED, *, slower: float = 1.2, rounds: int = 8, lost: int = 0
+) -> PairedResult:
+    """A candidate that takes `slower` times as long as live, round after round; one was dropped.
+
+    Args:
+        outcome: what came of it.
+        slower: the ratio, which differs a little from round to round.
+        rounds: that count.
+        lost: requests of the candidate that failed in each round.
+    """
+    bars = PairedBars(against="prod")
+    made = [
+        _round(number, slower * (1 + (number % 3 - 1) / 50), lost)
+        for number in range(1, rounds + 1)
+    ]
+    dropped = _round(rounds + 1, 9.0, 0).model_copy(update={"dropped": "others were loud"})
+    return PairedResult(
+        baseline=Baseline(named="m/t/prod", engine=Digest.of(b"live"), release="m/t:3"),
+        outcome=outcome,
+        reason="ttft_p50_ms: 1.2 times live's",
+        rule=rule(bars),
+        rounds=(*made, dropped),
+        comparisons=compare(made, bars),
+        throughput_ratio=0.9,
+    )
+
+
+def _round(number: int, slower: float, lost: int) -> PairedRound:
+    base = [100.0 + 2 * n for n in range(20)]
+    runs = [
+        PairedRun(
+            side=side,
+            load_s=1,
+            foreign_cpu=0,
+            failed={"timeout": lost} if lost and side is Side.CANDIDATE else {},
+            ttft_ms=tuple(time * times for time in base),
+            tpot_ms=tuple(time * times / 10 for time in base),
+        )
+        for side, times in ((Side.CANDIDATE, slower), (Side.LIVE, 1.0))
+    ]
+    return PairedRound(number=number, runs=(runs[0], runs[1]))
 
 
 def finding(name: str, outcome: Outcome, reason: str) -> Finding:

@@ -33,7 +33,6 @@ from engine_registry.errors import InvalidInput, Unavailable
 from engine_registry.registry import open_registry
 from engine_registry.testing.samples import TickingClock
 
-KEY = "sk-key:with+all/that=is.allowed"
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, seed=7, max_tokens=16)
 SPEED = {"requests": 8, "concurrency": 2, "output_tokens": 8, "max_ttft_p95_ms": 5000}
 
@@ -205,6 +204,8 @@ def test_an_endpoint_is_asked_measured_and_judged_under_a_gates_bars(tmp_path):
     assert (report.engine, report.device) == (None, None)
     assert outcomes(report) == {
         "load": Outcome.PASSED,
+        "finite log probabilities": Outcome.SKIPPED,
+        "degenerate answers": Outcome.PASSED,
         "score": Outcome.PASSED,
         # Eight requests prove no p95.
         "ttft_p95_ms": Outcome.INCONCLUSIVE,
@@ -245,48 +246,6 @@ def test_a_load_is_made_where_neither_ignore_eos_nor_usage_is_known(tmp_path):
     assert report.performance is not None
     assert not report.performance.ignores_eos
     assert report.performance.failed == {}
-
-
-def test_a_key_is_in_no_face_of_a_report_whatever_the_server_repeats(tmp_path):
-    # An excerpt of this answer would be cut in the middle of the key.
-    echo = Behaviour(answer=f"{'x' * 66} {KEY} {KEY}")
-    report = judge(ChatServer(echo, api_key=KEY), tmp_path, api_key=KEY)
-    assert report.outcome is Outcome.FAILED
-    faces = [
-        canonical_json(report).decode(),
-        to_markdown(report),
-        to_junit([report]),
-        to_html(report, NoLive(reason="alone")),
-    ]
-    for face in faces:
-        assert "***" in face
-        for part in ("sk-key", "is.allowed", "with+all"):
-            assert part not in face
-
-
-def test_a_refusal_that_repeats_the_key_is_told_without_it(tmp_path):
-    class Refusing(ChatServer):
-        async def _chat(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-            if body["messages"][0]["content"] == "Say yes.":
-                return await super()._chat(body, writer)
-            said = f"{'x' * 280} {KEY}".encode()
-            writer.write(b"HTTP/1.1 429 x\r\nContent-Type: text/plain\r\n\r\n" + said)
-            return None
-
-    report = judge(Refusing(PARIS, api_key=KEY), tmp_path, api_key=KEY)
-    assert report.outcome is Outcome.ERRORED
-    assert "sk-key" not in canonical_json(report).decode()
-
-
-def test_a_key_that_comes_in_pieces_is_masked_where_it_stands_whole(tmp_path):
-    half, rest = KEY[:9], KEY[9:]
-    events = "".join(
-        f'data: {{"choices":[{{"delta":{{"content":"{part}"}}}}]}}\n\n' for part in (half, rest)
-    )
-    end = 'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-    report = judge(ChatServer(Behaviour(raw=events + end), api_key=KEY), tmp_path, api_key=KEY)
-    assert report.cases[0].attempts[0].text == "***"
-    assert half not in canonical_json(report).decode()
 
 
 def test_a_report_on_an_endpoint_cannot_be_attached_to_anything(tmp_path):

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from engine_pipeline.gates.differences import NoLive
 from engine_pipeline.gates.html.document import to_html
+from engine_pipeline.gates.lane_bars import LaneBars
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.paired_result import Baseline, PairedResult
 from engine_pipeline.gates.template import ChatVerdict, TemplateResult
 from tests.unit.gates.report_samples import (
     BESIDE,
@@ -21,9 +23,13 @@ from tests.unit.gates.report_samples import (
     LIVE,
     MIXED,
     NASTY,
+    POLICY,
     attempt,
     case,
     finding,
+    in_turn,
+    lane,
+    parity,
     report,
     speed,
 )
@@ -68,6 +74,7 @@ OURS = set(
         "figcaption",
         "svg",
         "path",
+        "circle",
         "text",
         "i",
         "article",
@@ -156,6 +163,20 @@ def test_the_words_that_differ_from_lives_answer_are_marked():
     assert "Passed, with another answer than live’s (1)" in page
 
 
+def test_a_case_says_at_which_token_it_parts_from_a_parent_where_the_report_knows_tokens():
+    mine = report(cases=MIXED.cases, parity=(parity("It is Paris."),))
+    card = to_html(mine, BESIDE).split("<h4>capital</h4>")[1].split("</article>")[0]
+    said = "against m/t-fp16: after 2 of 4 tokens the parent says &#x27;It is Paris.&#x27;, "
+    assert f"{said}the candidate ends (a change of mind, margin 3.20)." in card
+    other = to_html(mine, BESIDE).split("<h4>sum</h4>")[1].split("</article>")[0]
+    assert "tokens" not in other
+
+
+def test_the_page_says_that_words_are_marked_where_there_are_two_answers():
+    assert "the words that differ are marked" in to_html(MIXED, BESIDE)
+    assert "the words that differ are marked" not in to_html(MIXED, NOBODY)
+
+
 def test_answers_with_hardly_a_word_in_common_are_not_struck_through():
     mine = report(cases=(case("sum", attempt("Zebras gallop quickly", Outcome.FAILED, "x")),))
     page = to_html(mine, BESIDE)
@@ -165,7 +186,7 @@ def test_answers_with_hardly_a_word_in_common_are_not_struck_through():
 
 def test_the_plots_say_in_words_what_they_draw():
     page = to_html(MIXED, BESIDE)
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "candidate: p50 185 ms, p95 beyond measure (60 requests, 6 failed)" in page
     assert "live: p50 129 ms, p95 156 ms (60 requests)" in page
     assert "bar on p95: 500 ms, outside this picture" in page
@@ -185,12 +206,66 @@ def test_any_spread_of_times_can_be_drawn(times):
     samples = [result.samples[0].model_copy(update={"ttft_ms": t, "tpot_ms": t}) for t in times]
     drawn = report(performance=result.model_copy(update={"samples": tuple(samples)}))
     page = to_html(drawn, NOBODY)
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "nan" not in page.lower().split("<main>")[1]
 
 
 def test_a_run_that_lost_every_request_draws_nothing():
     assert "<svg" not in to_html(report(performance=speed(100.0, failed=60)), NOBODY)
+
+
+def test_each_step_of_a_lane_draws_its_times_beside_those_of_lives_same_lane():
+    mine = report(lanes=(lane(200.0, steps=(1, 4)),))
+    assert to_html(mine, NOBODY).count("<svg") == 6
+    live = report(engine=b"live", lanes=(lane(100.0, steps=(1, 4)),))
+    page = to_html(mine, type(BESIDE)(named="x", attached=live.digest, report=live))
+    at_4 = page.split("60 requests, 4 in flight")[1]
+    assert "live: p50 429 ms, p95 456 ms (60 requests)" in at_4
+    assert "candidate: p50 829 ms, p95 856 ms (60 requests)" in at_4
+    other = report(engine=b"live", lanes=(lane(100.0),))
+    page = to_html(mine, type(BESIDE)(named="x", attached=live.digest, report=other))
+    assert "live: p50" not in page
+
+
+def test_a_lane_shows_the_bar_on_its_p95_and_what_it_lost():
+    tried = lane(100.0, failed=6)
+    bars = LaneBars(workload=tried.workload, ceilings={"ttft_p95_ms": 130.0})
+    policy = POLICY.model_copy(update={"lanes": {"interactive": bars}})
+    page = to_html(report(lanes=(tried,), policy=policy), NOBODY)
+    assert page.count("bar on p95: 130 ms") == 1
+    assert page.count('class="line limit"') == 1
+    assert "p95 beyond measure (60 requests, 6 failed)" in page
+
+
+def test_a_comparison_in_turn_draws_both_engines_and_the_ratio_of_every_round_that_counts():
+    page = to_html(report(paired=in_turn(slower=1.2, rounds=8, lost=1)), NOBODY)
+    figures = page.split("In turn with live</h3>")[1].split("<h2")[0]
+    assert figures.count("<svg") == 3
+    assert "candidate: p50 144 ms, p95 169 ms (168 requests, 8 failed)" in figures
+    assert "live: p50 118 ms, p95 136 ms (160 requests)" in figures
+    compared = in_turn().comparisons
+    assert figures.count("<circle") == 8 * len(compared) > 0
+    assert figures.count('class="line limit"') == len(compared)
+    assert "Time to first token, p50: 1.2" in figures
+
+
+def test_where_the_dots_of_a_ratio_lie_is_told_by_the_scale_beneath():
+    page = to_html(report(paired=in_turn(slower=1.5)), NOBODY)
+    figure = page.split("round by round</figcaption>")[1]
+    live = float(re.search(r'class="line live" d="M([\d.]+)', figure)[1])
+    one = next(
+        x for x, said in re.findall(r'<text x="([\d.]+)" y[^>]*>([\d.]+)<', figure) if said == "1"
+    )
+    assert live == float(one)
+    assert min(float(x) for x in re.findall(r'cx="([\d.]+)"', figure)) > live
+
+
+def test_a_comparison_without_a_round_draws_nothing():
+    nobody = Baseline(named="m/t/prod", engine=None, why="nothing is live")
+    none = PairedResult(baseline=nobody, outcome=Outcome.SKIPPED, reason="nothing is live")
+    page = to_html(report(paired=none), NOBODY)
+    assert "Live: nobody (nothing is live)" in page
+    assert "<svg" not in page
 
 
 def test_speed_that_was_not_measured_says_why():

@@ -179,6 +179,22 @@ def test_each_bar_gives_a_finding_with_both_sides():
     assert "80 tokens/s, want at least 100 tokens/s" in found["output_tokens_per_s"][1]
 
 
+def test_an_open_bar_says_how_many_more_requests_would_settle_it():
+    metrics = {
+        "ttft_p95_ms": measured(300, low=250, high=340),
+        "output_tokens_per_s": measured(80, low=60, high=100, unit="tokens/s", n=10, needed=10),
+    }
+    found = speed(result(metrics=metrics), max_ttft_p95_ms=320, min_output_tokens_per_s=70)
+    assert found["ttft_p95_ms"] == (
+        Outcome.INCONCLUSIVE,
+        "300 ms, want at most 320 ms: 95 % bounds 250 ms to 340 ms lie on both sides of the bar; "
+        "about 180 more requests would settle it, if they are like these",
+    )
+    # A rate has ten slots, however many requests it is taken over.
+    assert found["output_tokens_per_s"][0] is Outcome.INCONCLUSIVE
+    assert "; about 180 more requests would settle it" in found["output_tokens_per_s"][1]
+
+
 def test_without_a_bar_there_is_no_finding():
     assert set(speed(result(), max_tpot_p95_ms=20)) == {"tpot_p95_ms"}
 

@@ -10,7 +10,7 @@ from engine_pipeline.gates.differences import NoLive
 from engine_pipeline.gates.html.document import to_html
 from engine_pipeline.gates.lane_bars import LaneBars
 from engine_pipeline.gates.lane_judge import judge_lane
-from engine_pipeline.gates.lane_metrics import Sent, summarise_step, undisturbed
+from engine_pipeline.gates.lane_metrics import Sent, judged_by, summarise_step, undisturbed
 from engine_pipeline.gates.lane_result import LaneResult, LaneStep
 from engine_pipeline.gates.lane_words import lane_facts, metric_of, step_facts, step_rows
 from engine_pipeline.gates.markdown import to_markdown
@@ -18,7 +18,7 @@ from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired_result import ClientOverhead
 from engine_pipeline.gates.reply import ErrorKind, Reply, RequestError
 from engine_pipeline.nvml.use import Reading, use_of
-from engine_pipeline.tracking.mlflow.names import gate_metrics
+from engine_pipeline.tracking.mlflow.gate_metrics import gate_metrics
 from engine_pipeline.workload.requests import Planned
 from tests.unit.gates.report_samples import report
 
@@ -118,6 +118,27 @@ def test_all_four_percentiles_of_all_four_times_have_bounds():
     assert found.metrics["itl_p50_ms"].n == 60
 
 
+@pytest.mark.parametrize("in_flight", [None, 2])
+def test_other_bars_make_of_a_stored_step_what_they_would_have_measured(in_flight):
+    requests = [
+        sent(n, ttft_s=0.2 if n % 3 else 0.1, lag_s=0.004, due=in_flight is None) for n in range(60)
+    ]
+    before = {"slo": SLO, "min_good_share": 0.5}
+    after = {"slo": {"max_ttft_ms": 250}, "min_good_per_s": 1, "max_client_lag_ms": 3}
+    stored = LaneStep.model_validate_json(
+        step(requests, in_flight=in_flight, **before).model_dump_json()
+    )
+    found = judged_by(stored, bars(**after))
+    want = step(requests, in_flight=in_flight, **after)
+    assert found.late_share == want.late_share == (1.0 if in_flight is None else None)
+    assert found.metrics["good_share"] == want.metrics["good_share"]
+    assert stored.metrics["good_share"].value != found.metrics["good_share"].value
+    assert found.metrics["good_per_s"].value == pytest.approx(
+        want.metrics["good_per_s"].value, rel=1e-3
+    )
+    assert "good_share" not in judged_by(stored, bars()).metrics
+
+
 def test_goodput_is_the_share_that_met_every_part_of_the_slo():
     requests = [
         *(sent(n) for n in range(80)),
@@ -180,6 +201,33 @@ def test_goodput_has_a_bar_of_its_own():
     for least, outcome in ((0.8, "passed"), (0.9, "inconclusive"), (0.97, "failed")):
         wanted = {"ceilings": {}, "slo": SLO, "min_good_share": least}
         assert verdicts(result, **wanted) == {"interactive: good_share": Outcome(outcome)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (
+            {"ceilings": {"ttft_p99_ms": 120}},
+            "at least 239 more requests would settle it, if they are like these",
+        ),
+        (
+            {"ceilings": {}, "slo": SLO, "min_good_share": 0.8},
+            "about 481 more requests would settle it, if they are like these",
+        ),
+        (
+            {"ceilings": {}, "slo": SLO, "min_good_share": 50 / 60},
+            "not even 100,000 more requests are sure to settle it",
+        ),
+    ],
+)
+def test_an_open_bar_of_a_lane_says_how_many_more_requests_would_settle_it(wanted, said):
+    requests = [sent(n, ttft_s=0.2 if n < 10 else 0.1) for n in range(60)]
+    if "slo" not in wanted:
+        requests = [sent(n) for n in range(60)]
+    found = step(requests, **{name: value for name, value in wanted.items() if name != "ceilings"})
+    [finding] = judge_lane(lane(found), bars(**wanted))
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.reason.endswith(f"; {said}")
 
 
 def test_a_bar_missed_by_less_than_the_client_adds_is_not_missed_for_sure():

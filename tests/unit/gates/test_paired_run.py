@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired_bars import PairedBars
 from engine_pipeline.gates.paired_result import Baseline, Side
 from engine_pipeline.gates.paired_run import compare_engines
-from engine_pipeline.gates.server import serving
+from engine_pipeline.gates.server import Server, serving
 from engine_pipeline.progress import Silent
 from engine_registry.digest import Digest
 
@@ -96,10 +96,34 @@ def compare(tmp_path: Path, mine: Engine, theirs: Engine, progress=None, **chang
 def engine(tmp_path: Path):
     up: list[str] = []
 
-    def make(name: str, *options: str, is_ours: bool = False, **behaviour: object) -> Engine:
-        return Engine(name, tmp_path, behaviour, up, options, is_ours)
+    def make(name: str, *options: str, **behaviour: object) -> Engine:
+        return Engine(name, tmp_path, behaviour, up, options)
 
     return make
+
+
+@dataclass
+class Standing:
+    """An engine whose one server answers in every round."""
+
+    server: Server
+    is_ours: bool
+
+    @contextmanager
+    def serve(self):
+        yield self.server
+
+
+@pytest.fixture
+def standing(tmp_path: Path):
+    """Makes engines for tests of the verdict, which is no other for servers that stay up."""
+    with ExitStack() as until_the_end:
+
+        def make(name: str, *, is_ours: bool = False, **behaviour: object) -> Standing:
+            alone = Engine(name, tmp_path, behaviour, up=[])
+            return Standing(until_the_end.enter_context(alone.serve()), is_ours)
+
+        yield make
 
 
 def test_a_candidate_that_is_far_slower_fails_and_the_order_turns_from_round_to_round(
@@ -123,37 +147,37 @@ def test_a_candidate_that_is_far_slower_fails_and_the_order_turns_from_round_to_
     assert 0 < result.client.ttft_p50_ms <= result.client.ttft_p95_ms
 
 
-def test_a_candidate_that_is_far_faster_passes(tmp_path, engine):
+def test_a_candidate_that_is_far_faster_passes(tmp_path, standing):
     mine, theirs = (
-        engine("mine", ttft_s=0.01, gap_s=0.002),
-        engine("theirs", ttft_s=0.04, gap_s=0.01),
+        standing("mine", ttft_s=0.01, gap_s=0.002),
+        standing("theirs", ttft_s=0.04, gap_s=0.01),
     )
     result = compare(tmp_path, mine, theirs)
     assert result.outcome is Outcome.PASSED
     assert result.throughput_ratio > 1
 
 
-def test_more_tokens_per_second_do_not_make_up_for_a_slower_first_token(tmp_path, engine):
-    mine = engine("mine", ttft_s=0.04, gap_s=0.0)
-    theirs = engine("theirs", ttft_s=0.01, gap_s=0.02)
+def test_more_tokens_per_second_do_not_make_up_for_a_slower_first_token(tmp_path, standing):
+    mine = standing("mine", ttft_s=0.04, gap_s=0.0)
+    theirs = standing("theirs", ttft_s=0.01, gap_s=0.02)
     result = compare(tmp_path, mine, theirs)
     assert result.throughput_ratio > 1
     assert result.outcome is Outcome.FAILED
 
 
-def test_a_server_without_usage_cannot_be_judged(tmp_path, engine):
-    result = compare(tmp_path, engine("mine", usage=False), engine("theirs", ttft_s=0.05))
+def test_a_server_without_usage_cannot_be_judged(tmp_path, standing):
+    result = compare(tmp_path, standing("mine", usage=False), standing("theirs", ttft_s=0.05))
     assert result.outcome is Outcome.ERRORED
     assert (
         "the server sends no usage" in result.reason or "a server sends no usage" in result.reason
     )
 
 
-def test_when_every_round_is_disturbed_the_verdict_is_open_and_says_so(tmp_path, engine):
+def test_when_every_round_is_disturbed_the_verdict_is_open_and_says_so(tmp_path, standing):
     # A server in a session of its own is still a descendant, so what is foreign is all the rest:
     # with a bar that nothing meets, every round is dropped.
     heard = Heard()
-    mine, theirs = engine("mine", is_ours=True), engine("theirs", is_ours=True)
+    mine, theirs = standing("mine", is_ours=True), standing("theirs", is_ours=True)
     with busy():
         result = compare(tmp_path, mine, theirs, heard, requests=8, max_foreign_cpu=0.01)
     assert result.outcome is Outcome.INCONCLUSIVE
@@ -184,14 +208,14 @@ def busy():
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_round_in_which_the_live_engine_fails_requests_does_not_count(tmp_path, engine):
-    result = compare(tmp_path, engine("mine"), engine("theirs", status=500))
+def test_a_round_in_which_the_live_engine_fails_requests_does_not_count(tmp_path, standing):
+    result = compare(tmp_path, standing("mine"), standing("theirs", status=500))
     assert result.outcome is Outcome.INCONCLUSIVE
     assert result.rounds[0].dropped == "requests of the live engine failed: 8 http-500"
 
 
-def test_a_candidate_that_fails_requests_is_slower_beyond_measure(tmp_path, engine):
-    result = compare(tmp_path, engine("mine", error_after=1), engine("theirs"))
+def test_a_candidate_that_fails_requests_is_slower_beyond_measure(tmp_path, standing):
+    result = compare(tmp_path, standing("mine", error_after=1), standing("theirs"))
     assert result.outcome is Outcome.FAILED
     assert result.comparisons[0].ratio == pytest.approx(100)
 

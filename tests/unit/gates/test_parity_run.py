@@ -14,16 +14,14 @@ from engine_pipeline.gates.parity_run import chosen_cases
 from engine_pipeline.gates.suite import Suite
 from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError
-from engine_registry.registry import Registry, open_registry
-from engine_registry.testing.samples import TickingClock
-from tests.integration.test_gate_run import DEVICE, GOOD, ChatBackend, engine_of, judge, policy
+from engine_registry.registry import Registry
+from tests.chat_world import GOOD, ChatBackend, engine_of, registry_at, suite_of
+from tests.integration.test_gate_run import DEVICE, judge, policy
 
 
 @pytest.fixture
 def registry(tmp_path) -> Registry:
-    opened = open_registry(str(tmp_path / "registry"), TickingClock())
-    opened.stores.blobs.add_bytes(b"founds it")
-    return opened
+    return registry_at(tmp_path)
 
 
 def parent_of(engine: Digest, **options: Any) -> ParentEngine:
@@ -75,6 +73,41 @@ def test_a_candidate_that_says_something_else_fails_on_its_words(registry, tmp_p
     assert result.outcome is Outcome.FAILED
     assert report.outcome is Outcome.FAILED
     assert "cannot be told" in to_markdown(report)
+
+
+@pytest.mark.parametrize(
+    ("until", "outcome"),
+    [("2999-12-31", Outcome.PASSED), ("2000-01-01", Outcome.FAILED)],
+    ids=["in-quarantine", "quarantine-over"],
+)
+def test_cases_in_quarantine_are_no_fall_against_the_parent(registry, tmp_path, until, outcome):
+    flaky = suite_of(
+        *(
+            {
+                "id": f"flaky-{number}",
+                "tags": ["flaky"],
+                "messages": [{"role": "user", "content": f"Trip {number}?"}],
+                "checks": [{"kind": "contains", "all_of": ["up"]}],
+                "quarantine": {"owner": "Ada", "until": until, "reason": "trips"},
+            }
+            for number in range(8)
+        )
+    )
+    # The parent stands where the candidate falls: eight lost cases are no chance.
+    parent, candidate = engine_of(registry, answer="up"), engine_of(registry, answer="down")
+    report, _ = judge(
+        registry,
+        candidate,
+        tmp_path,
+        policy=bars(max_tag_drop=0.1),
+        parents=[parent_of(parent)],
+        suite=flaky,
+    )
+    [result] = report.parity
+    assert result.outcome is outcome, result.reason
+    assert {one.tag for one in result.tags} == (
+        {None, "facts"} if outcome is Outcome.PASSED else {None, "facts", "flaky"}
+    )
 
 
 def test_a_parent_is_asked_once_and_again_only_if_something_decides_otherwise(registry, tmp_path):

@@ -182,3 +182,63 @@ def test_bounds_of_many_samples_meet_those_of_fewer():
     exact = stats.percentile_estimate([n / 5000 for n in range(5000)], 0.95)
     near = stats.percentile_estimate([n / 5001 for n in range(5001)], 0.95)
     assert (exact.low, exact.high) == pytest.approx((near.low, near.high), abs=1e-3)
+
+
+OPEN = stats.Estimate(n=100, needed=59, value=100.0, low=80.0, high=140.0, largest=200.0)
+
+
+@pytest.mark.parametrize(
+    ("bar", "more"),
+    [
+        # The upper bound is 40 away and has to come within 20: half as far, so four times as many.
+        (120.0, 300),
+        # The lower bound is 20 away and has to come within 10.
+        (90.0, 300),
+        (139.9, 1),
+        # On the very value: no number of samples tells the two apart.
+        (100.0, None),
+        (100.001, None),
+    ],
+)
+def test_bounds_that_have_to_come_half_as_near_take_four_times_as_many_requests(bar, more):
+    assert stats.more_requests(OPEN, bar, made=100) == more
+    said = stats.settled_by(OPEN, bar, made=100)
+    wanted = "not even 100,000 more" if more is None else f"about {more} more requests would settle"
+    assert said.startswith(wanted)
+
+
+def test_a_rate_is_settled_by_as_many_times_the_requests_it_was_taken_over():
+    measured = stats.Estimate(n=10, needed=10, value=100.0, low=80.0, high=120.0)
+    assert stats.more_requests(measured, 90.0, made=60) == 180
+    assert stats.more_requests(measured, 110.0, made=60) == 180
+
+
+def test_too_few_samples_for_a_bound_need_at_least_as_many_as_one_takes():
+    few = stats.percentile_estimate([100.0] * 20, 0.95)
+    assert stats.more_requests(few, 150.0, made=20) == 39
+    assert stats.settled_by(few, 150.0, made=20).startswith("at least 39 more requests")
+
+
+def test_no_number_is_said_where_failures_put_the_value_beyond_measure():
+    lost = stats.percentile_estimate([100.0] * 50 + [math.inf] * 4, 0.95)
+    assert stats.settled_by(lost, 150.0, made=54).startswith("see to the failed requests")
+
+
+def test_as_many_as_are_said_settle_most_of_what_was_open():
+    is_open = settled = 0
+    for seed in range(60):
+        draw = random.Random(seed).lognormvariate
+        times = [draw(0, 0.4) for _ in range(100)]
+        estimate = stats.percentile_estimate(times, 0.95)
+        bar = 1.15 * math.exp(0.4 * 1.645)  # of a true p95
+        if stats.at_most(estimate, bar, "ms").outcome is not Outcome.INCONCLUSIVE:
+            continue
+        more = stats.more_requests(estimate, bar, made=100)
+        if more is None or more > 2000:
+            continue
+        is_open += 1
+        times += [draw(0, 0.4) for _ in range(more)]
+        again = stats.percentile_estimate(times, 0.95)
+        settled += stats.at_most(again, bar, "ms").outcome is not Outcome.INCONCLUSIVE
+    assert is_open > 20
+    assert settled / is_open > 0.6

@@ -175,3 +175,36 @@ def test_a_file_with_one_chat_twice_is_refused(tmp_path):
     (tmp_path / TEMPLATE_FILE).write_text(template_text(twice))
     with pytest.raises(InvalidInput, match="chat ids given twice: one"):
         load_template(tmp_path)
+
+
+def test_a_new_recording_asks_a_chat_with_tools_and_the_server_is_given_them():
+    server = LogprobServer()
+    goldens = recorded(server)
+    (chat,) = [one for one in goldens.chats if one.tools]
+    assert chat.id == "tools"
+    given = [(path, body["tools"]) for path, body in server.asked if body.get("tools")]
+    assert {path for path, _ in given} == {"/apply-template", "/v1/chat/completions"}
+    assert all(tools == list(chat.tools) for _, tools in given)
+
+
+def test_a_schema_that_is_written_otherwise_fails_the_guard():
+    tool = {"type": "function", "function": {"name": "get_weather"}}
+    chat = CHAT.model_copy(update={"tools": (tool,), "prompt": '<tool>{"name": "get_weather"}'})
+    goldens = GOLDENS.model_copy(update={"chats": (chat,)})
+    seen = {"one": SeenChat(prompt="<tool>get_weather", tokens=PROMPT)}
+    result = judge_template(goldens, seen, {})
+    assert result.outcome is Outcome.FAILED
+    assert "differs from character 6" in result.reason
+
+
+def test_a_chat_with_calls_and_results_of_tools_is_written_and_read_back(tmp_path):
+    call = {"id": "c1", "function": {"name": "get_weather", "arguments": '{"place": "Paris"}'}}
+    messages = [
+        {"role": "user", "content": "asked"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "18 degrees"},
+    ]
+    chat = GoldenChat.model_validate({"id": "two", "messages": messages, "tokens": [4]})
+    goldens = GOLDENS.model_copy(update={"chats": (chat,)})
+    (tmp_path / TEMPLATE_FILE).write_text(template_text(goldens))
+    assert load_template(tmp_path) == goldens

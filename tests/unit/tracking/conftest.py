@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from engine_pipeline.gates.report import (
     Measured,
     PerformanceResult,
     Report,
+    Sample,
     TagScore,
     listing,
 )
@@ -99,7 +101,13 @@ class World:
         self.outbox.take_in(facts, feed.positions)
         return [str(fact.kind) for fact in facts]
 
-    def report(self, engine: Digest, outcome: Outcome = Outcome.PASSED, reason: str = "") -> Digest:
+    def report(
+        self,
+        engine: Digest,
+        outcome: Outcome = Outcome.PASSED,
+        reason: str = "",
+        **changes: Any,
+    ) -> Digest:
         at = self.clock()
         measured = Measured(unit="ms", n=60, needed=59, value=12.5, low=11, high=None, largest=14)
         performance = PerformanceResult(
@@ -115,7 +123,18 @@ class World:
             cached_share=None,
             tokens_per_event=1.0,
             window_s=3.0,
-            samples=(),
+            samples=tuple(
+                Sample(
+                    ttft_ms=12.5 if lost is None else None,
+                    tpot_ms=2.0,
+                    e2e_ms=30.0,
+                    prompt_tokens=8,
+                    completion_tokens=8,
+                    cached_tokens=None,
+                    error=lost,
+                )
+                for lost in (None, None, None, "timeout")
+            ),
         )
         report = Report(
             engine=engine,
@@ -132,7 +151,7 @@ class World:
             findings=(Finding(name="score", outcome=outcome, reason=reason or "as the test says"),),
             tags=(TagScore(tag="json", cases=2, passed=1, score=0.5),),
             performance=performance,
-        )
+        ).model_copy(update=changes)
         return self.registry.engines.attach(
             engine,
             manifest.REPORT_ARTIFACT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -26,10 +27,12 @@ from engine_registry.testing.samples import (
     sample_release,
 )
 from tests.servers.mlflow_fake import Mlflow, mlflow_running
+from tests.unit.gates import report_samples as samples
 from tests.unit.spec.specs import lock_with
 from tests.unit.tracking.conftest import World
 
 MODEL = "tiny--cpu"
+NOTE = "mlflow.note.content"
 
 
 @pytest.fixture
@@ -60,13 +63,21 @@ def release(world: World, name: str, outcome: Outcome = Outcome.PASSED):
 
 
 def state(mlflow: Mlflow) -> dict:
-    """What a person sees, without ids that the server gives."""
+    """What a person sees, with the mirror's ids for those that the server gives."""
+    known = {run_id: run["tags"]["engine_ci.id"] for run_id, run in mlflow.runs.items()}
+
+    def named(text: str) -> str:
+        return re.sub("[0-9a-f]{32}", lambda id_: known.get(id_.group(), id_.group()), text)
+
     runs = {
         run["tags"]["engine_ci.id"]: (
             run["info"]["status"],
             run["params"],
             {key: sorted(points) for key, points in run["metrics"].items()},
-            {key: value for key, value in run["tags"].items()},
+            {
+                key: named(value) if key in {"engine_ci.build_run", NOTE} else value
+                for key, value in run["tags"].items()
+            },
         )
         for run in mlflow.runs.values()
     }
@@ -95,13 +106,16 @@ def test_a_build_a_gate_and_a_release_show_what_is_known_of_them(world: World, m
     assert build["tags"]["engine_ci.actor"] == "alice"
     assert "size_bytes" in build["metrics"]
     assert gate["tags"]["engine_ci.outcome"] == "passed"
-    assert {key: value for ((_, _, value),), key in metric_items(gate)} == {
+    assert {key: value for key, ((_, step, value), *_) in points(gate) if step == 0} == {
         "load_s": 1.5,
         "score.json": 0.5,
         "ttft_p95_ms": 12.5,
         "ttft_p95_ms.low": 11.0,
     }
-    assert [data for _, data in mlflow.artifacts.items()] == [b"# the report\n"]
+    files = {path.rpartition("/")[2]: data for path, data in mlflow.artifacts.items()}
+    assert set(files) == {"report.md", "report.html"}
+    assert files["report.md"] == b"# the report\n"
+    assert f"passed: core on {engine.short}".encode() in files["report.html"]
     version = mlflow.models[MODEL]["versions"]["1"]
     assert version["source"] == f"engine-ci:/tiny/cpu@{engine}"
     assert version["run_id"] == build["info"]["run_id"]
@@ -117,8 +131,59 @@ def gate_run(mlflow: Mlflow) -> dict:
     return found
 
 
-def metric_items(run: dict):
-    return [(tuple(points), key) for key, points in run["metrics"].items()]
+def points(run: dict) -> list[tuple[str, list[tuple[int, int, float]]]]:
+    return [(key, sorted(found)) for key, found in run["metrics"].items()]
+
+
+def test_a_latency_is_a_curve_over_its_percentiles_that_ends_where_requests_failed(
+    world: World, mlflow: Mlflow
+):
+    release(world, "one")
+    catch_up(world, mlflow)
+    curve = dict(points(gate_run(mlflow)))["ttft_ms_by_percentile"]
+    assert [(step, value) for _, step, value in curve] == [(n, 12.5) for n in range(1, 76)]
+
+
+def test_a_gate_run_leads_to_the_run_of_the_build(world: World, mlflow: Mlflow):
+    release(world, "one")
+    catch_up(world, mlflow)
+    engine = next(world.registry.engines.all_engines())
+    build, gate = mlflow.run_of(f"build/{engine.hex}/" + build_key(world)), gate_run(mlflow)
+    run_id = build["info"]["run_id"]
+    assert gate["tags"]["engine_ci.engine"] == build["tags"]["engine_ci.engine"]
+    assert gate["tags"]["engine_ci.build_key"] == build["tags"]["engine_ci.build_key"]
+    assert gate["tags"]["engine_ci.build_run"] == run_id
+    assert f"(#/experiments/1/runs/{run_id})" in gate["tags"][NOTE]
+
+
+def test_a_gate_run_leads_nowhere_if_a_person_deleted_the_build(world: World, mlflow: Mlflow):
+    engine = sample_engine(world.registry)
+    catch_up(world, mlflow)
+    for run in mlflow.runs.values():
+        run["info"]["lifecycle_stage"] = "deleted"
+    world.report(engine.digest)
+    catch_up(world, mlflow)
+    assert {"engine_ci.build_run", NOTE}.isdisjoint(gate_run(mlflow)["tags"])
+
+
+def test_more_points_than_one_call_takes_arrive_all_the_same(world: World, mlflow: Mlflow):
+    lane = samples.lane(steps=(1, 2, 4, 8))
+    engine = sample_engine(world.registry)
+    world.report(engine.digest, lanes=(lane,), paired=samples.in_turn())
+    catch_up(world, mlflow)
+    run = gate_run(mlflow)
+    assert sum(map(len, run["metrics"].values())) > 1000
+    assert len(run["metrics"]["lane.interactive.at_8.e2e_ms_by_percentile"]) == 99
+
+
+def test_the_page_is_set_beside_what_was_live_then(world: World, mlflow: Mlflow):
+    sample_event(world.registry, sample_promotion(release(world, "one")))
+    world.clock.forward(seconds=1)
+    engine = sample_engine(world.registry, "two")
+    world.report(engine.digest)
+    catch_up(world, mlflow)
+    pages = [data for path, data in mlflow.artifacts.items() if path.endswith(".html")]
+    assert sum(b"Live is tiny/cpu/prod, release 1" in page for page in pages) == 1
 
 
 def test_a_failed_engine_is_a_finished_run_and_an_errored_gate_a_failed_one(

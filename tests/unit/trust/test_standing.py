@@ -240,14 +240,14 @@ def test_a_report_is_signed_one_by_one_and_the_one_that_decides_must_be(registry
     sign_report(registry, engine, older, key)
     newer = sample_report(registry, engine, "failed")
     signatures = read_signatures(registry, engine, (known(key),))
-    (replayed,) = signed_findings((Role.GATE,), release, {"core": newer}, signatures)
+    (replayed,) = signed_findings((Role.GATE,), release, {"core": (newer,)}, signatures)
     assert not replayed.holds
     assert f"report {newer.short} of gate core: not signed" in replayed.says
-    (good,) = signed_findings((Role.GATE,), release, {"core": older}, signatures)
+    (good,) = signed_findings((Role.GATE,), release, {"core": (older,)}, signatures)
     assert good.holds
     sign_reports(registry, engine, key)
     signatures = read_signatures(registry, engine, (known(key),))
-    assert all(f.holds for f in signed_findings((Role.GATE,), release, {"a": newer}, signatures))
+    assert all(f.holds for f in signed_findings((Role.GATE,), release, {"a": (newer,)}, signatures))
 
 
 def test_a_release_signature_counts_for_that_release_alone(registry, signed, make_engine):
@@ -266,7 +266,7 @@ def test_a_release_signature_counts_for_that_release_alone(registry, signed, mak
 
 def test_nothing_looked_for_is_nothing_found(registry, signed):
     _, release, _ = signed
-    findings = signed_findings(tuple(Role), release, {"core": release.digest}, NOT_LOOKED_FOR)
+    findings = signed_findings(tuple(Role), release, {"core": (release.digest,)}, NOT_LOOKED_FOR)
     assert [finding.holds for finding in findings] == [False] * 3
 
 

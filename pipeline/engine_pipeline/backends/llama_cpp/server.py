@@ -2,6 +2,8 @@
 
     python -m engine_pipeline.backends.llama_cpp.server --model FILE --port N --slots N --context N
 
+With `--pooling` it is a server of embeddings alone, at `/v1/embeddings`.
+
 A process of its own, because the server object of xllamacpp cannot be stopped and holds the model's
 memory. `/health` answers 503 while the model loads and 200 from then on.
 """
@@ -15,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine_pipeline.backends.llama_cpp.embeddings import POOLINGS
 from engine_pipeline.backends.llama_cpp.gguf_header import read_header
 from engine_pipeline.backends.llama_cpp.runtime import RUNTIME, installed
 from engine_pipeline.build.machine import usable_cores
@@ -79,6 +82,13 @@ def serve(arguments: argparse.Namespace, progress: Progress) -> None:
     settings.n_ctx = arguments.context * arguments.slots
     settings.n_batch = arguments.batch_tokens
     settings.n_ubatch = min(_MICRO_BATCH, arguments.batch_tokens)
+    if arguments.pooling:
+        settings.embedding = True
+        settings.pooling_type = getattr(
+            xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{arguments.pooling.upper()}"
+        )
+        # A text is pooled in one forward pass.
+        settings.n_ubatch = arguments.batch_tokens
     settings.cpuparams.n_threads = threads
     settings.cpuparams_batch.n_threads = threads
     settings.cache_ram_mib = arguments.prompt_cache_mib
@@ -129,6 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=0, help="0: cores less one")
     parser.add_argument("--prompt-cache-mib", type=int, default=256)
     parser.add_argument("--alias", default="engine")
+    parser.add_argument("--pooling", choices=POOLINGS, help="serve embeddings, pooled so")
     parser.add_argument("--runtime", help=f"version of {RUNTIME} that must be installed")
     return run_child(partial(serve, parser.parse_args(argv)))
 

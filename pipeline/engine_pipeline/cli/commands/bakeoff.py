@@ -46,10 +46,10 @@ def command(
 ) -> Answer:
     """Compare engines and endpoints under one load, and say which one to take.
 
-    FILE names the contestants, suites, load, prices, limits and priorities; see docs/bakeoff.md.
+    FILE names the contestants, suites, loads, prices, limits and priorities; see docs/bakeoff.md.
     Each contestant is measured alone, one after the other; run again, what is measured is used, and
     a changed price or limit is judged in a moment. Exit 0 with a recommendation, 3 if everybody
-    misses a limit, 4 if the evidence does not tell.
+    misses a limit, 4 if the evidence does not tell, as where others disturbed the times.
     """
     from engine_pipeline.bakeoff.file import REFERENCE, BakeoffFile
     from engine_pipeline.bakeoff.kept import write_whole
@@ -57,8 +57,11 @@ def command(
     from engine_pipeline.bakeoff.measured import Measured
     from engine_pipeline.bakeoff.result import judge_bakeoff
     from engine_pipeline.bakeoff.run import run_bakeoff
+    from engine_pipeline.bakeoff.trial import trial_of
     from engine_pipeline.cli.contesting import entries_of
+    from engine_pipeline.cli.endpoints import judge_of
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_embeddings import embeddings_of
     from engine_pipeline.yaml_file import validated
 
     if schema:
@@ -67,15 +70,21 @@ def command(
         raise click.UsageError("name the FILE of a bake-off, or ask for its --schema")
     _check(report_files)
     wanted = validated(file, BakeoffFile, reference=REFERENCE)
-    suites = [shell.suite(name) for name in wanted.suites]
+    trial = trial_of(
+        wanted,
+        [shell.suite(name) for name in wanted.suites],
+        today=utc_now().date(),
+        workloads=shell.workloads(wanted.lanes),
+        judge=judge_of(wanted.judge),
+        embeddings=embeddings_of(shell, wanted.embeddings, load_timeout_s=wanted.load_timeout_s),
+    )
     place = workdir or shell.cache_dir / "bakeoffs"
     found = run_bakeoff(
-        wanted,
-        suites,
+        trial,
         entries_of(shell, wanted, os.environ),
         workdir=place,
         again=again,
-        self_test=lambda: self_test(wanted, place, shell.progress),
+        self_test=lambda: self_test(trial, place, shell.progress),
         progress=shell.progress,
         clock=utc_now,
     )

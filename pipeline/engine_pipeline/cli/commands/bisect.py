@@ -50,38 +50,60 @@ def command(
     builds and one more.
     """
     from engine_pipeline.bisect.bisect import Criterion, bisect
-    from engine_pipeline.bisect.inputs import changes_between
+    from engine_pipeline.bisect.inputs import changes_between, host_differences
+    from engine_pipeline.spec.lock import build_key
 
     if case is not None and bar is not None:
         raise click.UsageError("--case and --bar exclude each other")
-    one, other = _lock(shell, good), _lock(shell, bad)
+    (one, one_host), (other, other_host) = _lock(shell, good), _lock(shell, bad)
+    here = _host_here(shell, one)
+    # What nobody has built yet is built here.
+    fixed = host_differences(
+        here if one_host is None else one_host, here if other_host is None else other_host, here
+    )
     if plans:
-        return _planned(changes_between(one, other))
+        built = sum(
+            shell.registry.engines.find_by_key(build_key(lock, here)) is not None
+            for lock in (one, other)
+        )
+        return _planned(changes_between(one, other), built, fixed)
     found = bisect(
         one,
         other,
         Criterion(case=case, bar=bar),
         judge=lambda lock: _judge(shell, lock, gate, runner),
         say=lambda done: shell.progress.note(_line(done)),
+        fixed=fixed,
     )
     shell.close()
     return _answer(found)
 
 
-def _lock(shell: Shell, text: str) -> BuildLock:
-    """The lock that is meant, with the place of its files made independent of where it lies."""
+def _host_here(shell: Shell, lock: BuildLock) -> dict[str, str]:
+    """What this machine adds to the key of whatever is built on the way."""
+    from engine_pipeline.build.host import host_inputs
+
+    steps = shell.backend(lock.spec.backend.kind).plan(lock)
+    return host_inputs(lock.spec.target, steps, shell.machine)
+
+
+def _lock(shell: Shell, text: str) -> tuple[BuildLock, dict[str, str] | None]:
+    """The lock that is meant, and what the machine that built it added; None: not built yet.
+
+    The place of its files is made independent of where the lock lies.
+    """
     from engine_pipeline.cli.locked import lock_named
 
-    lock, _ = lock_named(shell, text)
+    lock, host = lock_named(shell, text)
     base = Path(text).absolute().parent if Path(text).exists() else None
     if base is None:
-        return lock
+        return lock, host
     plain = lock.model_dump(mode="json")
     for place in (plain["source"], plain["calibration"], plain["spec"]["model"]):
         source = place["source"] if place else ""
         if source.startswith("file://") and not source.startswith("file:///"):
             place["source"] = f"file://{base / source.removeprefix('file://')}"
-    return type(lock).model_validate(plain)
+    return type(lock).model_validate(plain), host
 
 
 def _judge(shell: Shell, lock: BuildLock, gate: str | None, runner: str) -> tuple[Digest, Report]:
@@ -119,26 +141,38 @@ def _judge(shell: Shell, lock: BuildLock, gate: str | None, runner: str) -> tupl
     return built.engine, report
 
 
-def _planned(changes: Any) -> Answer:
+def _planned(changes: Any, built: int, fixed: tuple[str, ...]) -> Answer:
+    """What would be tried; `built` ends are in the registry already."""
     from engine_pipeline.bisect.search import most_tries
     from engine_pipeline.cli.answer import Answer
 
-    most = most_tries(len(changes)) if changes else 0
+    between = most_tries(len(changes)) if changes else 0
     document = {
         "changes": [{"name": c.name, "says": c.says} for c in changes],
-        "most_builds": most,
+        "ends_built": built,
+        "most_between": between,
+        "most_builds": (2 - built + between) if changes else 0,
+        "fixed": list(fixed),
     }
 
     def page(out: Page) -> None:
         from engine_pipeline.cli.render import counted
 
-        if not changes:
-            out.line("no input of the engine differs")
-            return
-        out.table(("input", "good → bad"), [(c.name, c.says) for c in changes])
-        out.line(f"{counted(len(changes), 'input')} to try, at most {counted(most, 'build')}")
+        if changes:
+            out.table(("input", "good → bad"), [(c.name, c.says) for c in changes])
+            ends = ("both ends", "the other end", "no end, both exist")[built]
+            more = f" and at most {counted(between, 'state')} between them" if between else ""
+            out.line(f"{counted(len(changes), 'input')} to try; to build: {ends}{more}")
+        else:
+            out.line("no input of the engine differs that can be changed here")
+        _draw_fixed(out, fixed)
 
     return Answer(document=document, page=page)
+
+
+def _draw_fixed(out: Page, fixed: tuple[str, ...]) -> None:
+    if fixed:
+        out.line(f"differs too, cannot be changed here: {'; '.join(fixed)}")
 
 
 def _answer(found: Bisection) -> Answer:
@@ -159,6 +193,7 @@ def _answer(found: Bisection) -> Answer:
             for t in found.tries
         ],
         "left_out": list(found.left_out),
+        "fixed": list(found.fixed),
     }
 
     def page(out: Page) -> None:
@@ -189,6 +224,7 @@ def _draw(out: Page, found: Bisection) -> None:
     out.table(("bad inputs in place", "verdict", "engine", "why"), [_row(t) for t in found.tries])
     if found.left_out:
         out.line(f"not tried, no input of an engine: {', '.join(found.left_out)}")
+    _draw_fixed(out, found.fixed)
 
 
 def _row(done: Try) -> tuple[str, str, str, str]:

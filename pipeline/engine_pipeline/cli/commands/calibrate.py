@@ -9,20 +9,38 @@ import click
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
-    from engine_pipeline.gates.calibration import GateCalibration
+    from engine_pipeline.gates.calibrate import Calibrating, Part
+    from engine_pipeline.gates.calibration import (
+        BarEvidence,
+        CasesEvidence,
+        ErrorRates,
+        GateCalibration,
+        WorthCatching,
+    )
+    from engine_pipeline.gates.parity_result import ParityResult
+    from engine_pipeline.gates.starter import Starter
+    from engine_registry.record import Record
 
 _PER_CENT = click.FloatRange(0.1, 20)
+_PARTS = ("quality", "speed", "parity")
 
 
 @verb("calibrate")
 @click.argument("gate")
 @click.option("--engine", required=True, metavar="ENGINE", help="What is measured: a good engine.")
 @click.option("--runs", type=click.IntRange(3, 1000), default=10, show_default=True)
+@click.option(
+    "--only",
+    type=click.Choice(_PARTS),
+    multiple=True,
+    help="Measure only this part of the gate [default: all it has bars for].",
+)
 @click.option(
     "--false-alarm",
     type=_PER_CENT,
@@ -38,78 +56,82 @@ _PER_CENT = click.FloatRange(0.1, 20)
     help="Per cent of runs in which the worsening that a bar catches may meet it.",
 )
 @click.option(
+    "--smallest-change",
+    type=click.FloatRange(1, 100),
+    default=10.0,
+    show_default=True,
+    help="Per cent of a time or a rate: the smallest worsening worth catching.",
+)
+@click.option(
+    "--smallest-drop",
+    type=click.FloatRange(0.1, 50),
+    default=5.0,
+    show_default=True,
+    help="Per cent of the cases: the smallest drop of a score worth catching.",
+)
+@click.option(
     "--max-foreign-cpu",
     type=click.FloatRange(1, 100),
     default=25.0,
     show_default=True,
-    help="Per cent of processor time that others may use in a run that counts.",
+    help="Per cent of processor time that others may use in a run whose speed counts.",
 )
 def command(
     shell: Shell,
     gate: str,
     engine: str,
     runs: int,
+    only: tuple[str, ...],
     false_alarm: float,
     miss: float,
+    smallest_change: float,
+    smallest_drop: float,
     max_foreign_cpu: float,
 ) -> Answer:
-    """Measure ENGINE under the load of GATE again and again, and say where the bars stand.
+    """Measure ENGINE as GATE does, again and again, and say where the bars stand.
 
-    Mean, deviation and n of each speed bar go to golden_prompts/SUITE/calibration/, a file to
-    commit; `enginectl validate` warns of bars that fail by chance or can never fail. Nothing else
-    is changed: a bar is moved by whoever edits channels.yaml.
+    Mean, deviation and n of every bar on answers, speed, lanes and parity go to
+    golden_prompts/SUITE/calibration/, a file to commit; `enginectl validate` warns of bars that
+    fail by chance or can never fail. Nothing else is changed: a bar is moved by whoever edits
+    channels.yaml.
     """
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.lookup import latest_record
     from engine_pipeline.cli.wiring import utc_now
-    from engine_pipeline.cli.wiring_runs import place_for
-    from engine_pipeline.gates.calibrate import calibrate
-    from engine_pipeline.gates.calibration import ErrorRates, warnings
+    from engine_pipeline.gates.calibrate import Part, calibrate
+    from engine_pipeline.gates.calibration import ErrorRates, WorthCatching, warnings
+    from engine_pipeline.gates.calibration_bars import bars_of, basis_of
     from engine_pipeline.gates.calibration_file import keep
+    from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.scratch import scratch
-    from engine_pipeline.gates.starter import Starter
-    from engine_pipeline.promote.release import lock_of, runtime_config
-    from engine_registry.errors import InvalidInput
 
     policy = shell.policies.gate(gate)
     suite = shell.suite(policy.suite)
-    if policy.performance is None:
-        raise InvalidInput(
-            f"gate {gate} measures no speed, so there is no bar to calibrate",
-            hint=f"add `performance:` to gate {gate} in channels.yaml",
-            reference="gate-without-bars",
-        )
-    digest = shell.registry.resolve_engine(engine)
-    record = latest_record(shell.registry.engines.records(digest))
-    lock = lock_of(shell.registry, record)
-    device = shell.device(record)
+    check_fits(policy, suite)
+    parts = frozenset(Part(one) for one in only or _PARTS)
+    _refuse_nothing_to_measure(shell, gate, parts)
+    record = latest_record(shell.registry.engines.records(shell.registry.resolve_engine(engine)))
+    rates = ErrorRates(false_alarm=false_alarm / 100, miss=miss / 100)
+    worth = WorthCatching(change=smallest_change / 100, drop=smallest_drop / 100)
     with scratch(shell.cache_dir / "gates") as directory:
-        engine_dir = directory / "engine"
-        shell.registry.engines.materialise(digest, engine_dir)
         found = calibrate(
-            engine=digest,
-            starter=Starter(
-                backend=shell.backend(record.kind),
-                engine_dir=engine_dir,
-                runtime_config=runtime_config(lock),
-                runtime=device.runtime,
-                log_path=directory / "server.log",
-                progress=shell.progress,
-                timeout_s=policy.load_timeout_s,
-                place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
-            ),
-            bars=policy.performance,
-            rates=ErrorRates(false_alarm=false_alarm / 100, miss=miss / 100),
+            _what(shell, record, gate, parts, rates, worth, max_foreign_cpu / 100, directory),
             runs=runs,
-            max_foreign_cpu=max_foreign_cpu / 100,
-            timeout_s=policy.timeout_s,
             progress=shell.progress,
             clock=utc_now,
         )
-    path = keep(shell.suites_dir / suite.name, device.host_class, gate, found)
+    host_class = shell.device(record).host_class
+    path = keep(shell.suites_dir / suite.name, host_class, gate, found)
     shell.close()
-    said = warnings(gate, policy, found)
-
+    workloads = shell.workloads(policy.lanes)
+    said = warnings(
+        gate, bars_of(policy, suite, workloads), basis_of(policy, suite, workloads), found
+    )
+    if found.dropped and found.runs - found.dropped < 3:
+        said.append(
+            f"gate {gate}: speed is not calibrated: {found.runs - found.dropped} of {found.runs} "
+            "runs count, 3 are needed; run again when the machine is quiet, with --only speed"
+        )
     document = {
         "gate": gate,
         "file": str(path),
@@ -119,22 +141,157 @@ def command(
     return Answer(document=document, page=lambda out: _draw(out, found, said, path))
 
 
+def _refuse_nothing_to_measure(shell: Shell, gate: str, parts: Iterable[Part]) -> None:
+    from engine_registry.errors import InvalidInput
+
+    policy = shell.policies.gate(gate)
+    has = {
+        "quality": True,
+        "speed": policy.performance is not None or policy.lanes is not None,
+        "parity": policy.parity is not None,
+    }
+    if not any(has[part] for part in parts):
+        names = ", ".join(sorted(parts))
+        raise InvalidInput(
+            f"gate {gate} has no bars on {names}, so there is nothing to calibrate",
+            hint=f"give gate {gate} such bars in channels.yaml, or leave --only out",
+            reference="gate-without-bars",
+        )
+
+
+def _what(
+    shell: Shell,
+    record: Record,
+    gate: str,
+    parts: frozenset[Part],
+    rates: ErrorRates,
+    worth: WorthCatching,
+    max_foreign_cpu: float,
+    directory: Path,
+) -> Calibrating:
+    from engine_pipeline.cli.endpoints import judge_of
+    from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.cli.wiring_embeddings import embeddings_of
+    from engine_pipeline.gates.advising import Advice
+    from engine_pipeline.gates.calibrate import Calibrating
+    from engine_pipeline.gates.python_check import resolve_checks
+
+    policy = shell.policies.gate(gate)
+    suite = shell.suite(policy.suite)
+    starter = _starter(shell, record, directory, policy.load_timeout_s)
+    today = utc_now().date()
+    return Calibrating(
+        engine=record.engine,
+        starter=starter,
+        policy=policy,
+        suite=suite,
+        advice=Advice(
+            today=today,
+            judge=judge_of(policy.judge),
+            embeddings=embeddings_of(
+                shell, policy.embeddings, load_timeout_s=policy.load_timeout_s
+            ),
+            code=resolve_checks(suite),
+        ),
+        workloads=shell.workloads(policy.lanes),
+        compare=_comparing(shell, record, gate, starter, directory),
+        parts=parts,
+        rates=rates,
+        worth=worth,
+        max_foreign_cpu=max_foreign_cpu,
+    )
+
+
+def _starter(shell: Shell, record: Record, directory: Path, timeout_s: float) -> Starter:
+    from engine_pipeline.cli.wiring_runs import place_for
+    from engine_pipeline.gates.starter import Starter
+    from engine_pipeline.promote.release import lock_of, runtime_config
+
+    lock = lock_of(shell.registry, record)
+    engine_dir = directory / "engine"
+    shell.registry.engines.materialise(record.engine, engine_dir)
+    return Starter(
+        backend=shell.backend(record.kind),
+        engine_dir=engine_dir,
+        runtime_config=runtime_config(lock),
+        runtime=shell.device(record).runtime,
+        log_path=directory / "server.log",
+        progress=shell.progress,
+        timeout_s=timeout_s,
+        place=place_for(lock, workdir=shell.cache_dir / "serve", progress=shell.progress),
+    )
+
+
+def _comparing(
+    shell: Shell, record: Record, gate: str, starter: Starter, directory: Path
+) -> Callable[[], Sequence[ParityResult]]:
+    """Compares the engine with the gate's parents once; the parents are asked the first time."""
+    from engine_pipeline.cli.parents import parents_for
+    from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.gates.parity_gate import compare_with_parents
+
+    policy = shell.policies.gate(gate)
+    parents = parents_for(shell, record, policy)
+
+    def compare() -> Sequence[ParityResult]:
+        return compare_with_parents(
+            registry=shell.registry,
+            candidate=starter,
+            parents=parents,
+            policy=policy,
+            suite=shell.suite(policy.suite),
+            device=shell.device(record),
+            today=utc_now().date(),
+            loads=True,
+            progress=shell.progress,
+            directory=directory,
+        )
+
+    return compare
+
+
 def _draw(out: Page, found: GateCalibration, said: list[str], path: Path) -> None:
     out.table(
-        ("bar", "now", "mean", "deviation", "n", "proposed", "catches"),
-        [
-            (
-                name,
-                "-" if one.bar is None else f"{one.bar:g}",
-                f"{one.mean:g}",
-                f"{one.deviation:g}",
-                str(one.n),
-                f"{one.proposed:g}",
-                f"{one.catches:.0%} worse",
-            )
-            for name, one in found.bars.items()
-        ],
+        ("bar", "now", "mean", "deviation", "n", "proposed", "catches", "now catches", "needs"),
+        [_row(name, one) for name, one in found.bars.items()],
     )
+    if found.cases is not None:
+        _draw_cases(out, found.cases)
     for line in said:
         out.verdict("warning", line)
-    out.facts([("kept in", path), ("runs dropped", found.dropped)])
+    worth = found.worth
+    out.facts(
+        [
+            ("kept in", path),
+            ("speed of", f"{found.runs - found.dropped} of {found.runs} runs counts"),
+            ("needs", f"to catch {worth.change:.0%} of a time, {worth.drop:.1%} of the cases"),
+        ]
+    )
+
+
+def _row(name: str, one: BarEvidence) -> tuple[str, ...]:
+    return (
+        name,
+        "-" if one.bar is None else f"{one.bar:g}",
+        f"{one.mean:g}",
+        f"{one.deviation:g}",
+        str(one.n),
+        "-" if one.proposed is None else f"{one.proposed:g}",
+        _share(one.catches),
+        _share(one.catches_now),
+        "-" if one.needs is None else f"{one.needs} for {one.of}",
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _draw_cases(out: Page, cases: CasesEvidence) -> None:
+    for name, one in cases.unsteady.items():
+        out.line(f"case {name} passed {one.passed} of {one.asked} times")
+    if cases.must_fail_at_most is not None and cases.must:
+        out.line(
+            f"all {cases.must} cases that must pass did in all {cases.runs} runs: by chance one "
+            f"fails in at most {cases.must_fail_at_most:.0%} of runs, as far as {cases.runs} tell"
+        )

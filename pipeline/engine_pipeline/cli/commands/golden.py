@@ -9,6 +9,8 @@ import click
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
@@ -23,23 +25,41 @@ _SHOWN_BEFORE = 12
 @click.argument("action", type=click.Choice(["record", "review"]))
 @click.argument("engine")
 @click.option("--suite", "name", required=True, metavar="NAME", help="A folder of golden_prompts/.")
-def command(shell: Shell, action: str, engine: str, name: str) -> Answer:
+@click.option(
+    "--answers",
+    type=click.Choice(["known", "all", "none"]),
+    default="known",
+    show_default=True,
+    help="Whose answers: of cases that have a recorded one, of every case, or none.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="How often each case is asked; the most frequent answer is recorded.",
+)
+def command(shell: Shell, action: str, engine: str, name: str, answers: str, runs: int) -> Answer:
     """References of a suite, taken from ENGINE: the unquantised one, as a rule.
 
     `record` writes what the engine's server makes of the chats in template.yaml, prompt and tokens,
-    or of some to start with if there is no such file. `review` writes nothing: it shows what
-    recording this engine would change there, and which cases it answers otherwise than recorded.
+    or of some to start with if there is no such file; and, as `recorded`, the answers of cases that
+    have one, in the files of cases, where no other line changes. An answer that fails the checks of
+    its case is not recorded. `review` writes nothing: it shows what recording this engine would
+    change.
     """
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.wiring import utc_now
+    from engine_pipeline.gates.recorded_file import write_case_file
     from engine_pipeline.gates.template_file import TEMPLATE_FILE, write_template
 
     suite_dir = shell.suites_dir / name
     path = suite_dir / TEMPLATE_FILE
-    found = _reviewed(
-        shell, engine, name, with_answers=action == "review", on=f"{utc_now():%Y-%m-%d}"
-    )
+    found = _reviewed(shell, engine, name, answers, runs, on=f"{utc_now():%Y-%m-%d}")
     writes = action == "record" and bool(found.diff)
+    changed = _case_texts(suite_dir, found) if action == "record" else {}
+    for file, text in changed.items():
+        write_case_file(file, text)
     if writes:
         write_template(suite_dir, found.text)
     shell.close()
@@ -51,9 +71,17 @@ def command(shell: Shell, action: str, engine: str, name: str) -> Answer:
         "diff": list(found.diff),
         "answers_compared": found.compared,
         "other_answers": [
-            {"case": one.case, "recorded": one.recorded, "now": one.now, "passed": one.passed}
+            {
+                "case": one.case,
+                "recorded": one.recorded,
+                "now": one.now.text,
+                "agreement": one.now.agreement,
+                "passed": one.passed,
+            }
             for one in found.answers
         ],
+        "unanswered": found.unanswered,
+        "case_files_written": [str(file) for file in changed],
     }
 
     def page(out: Page) -> None:
@@ -65,13 +93,30 @@ def command(shell: Shell, action: str, engine: str, name: str) -> Answer:
             out.line(f"{path}: recording this engine would change")
             for line in found.diff[:_SHOWN_DIFF_LINES]:
                 out.line(line)
-        if action == "review":
-            _draw_answers(out, found)
+        _draw_answers(out, found, action, list(changed))
 
     return Answer(document=document, page=page)
 
 
-def _reviewed(shell: Shell, engine: str, name: str, *, with_answers: bool, on: str) -> Reviewed:
+def _case_texts(suite_dir: Path, found: Reviewed) -> dict[Path, str]:
+    """The files of cases that change, with their new texts; all are made before any is written."""
+    from engine_pipeline.gates.recorded_file import with_recorded
+    from engine_pipeline.gates.suite import SuiteFile
+    from engine_pipeline.yaml_file import validated
+
+    if not found.recordable:
+        return {}
+    texts = {}
+    for file_name in validated(suite_dir / "suite.yaml", SuiteFile).cases:
+        text = with_recorded(suite_dir / file_name, found.recordable)
+        if text is not None:
+            texts[suite_dir / file_name] = text
+    return texts
+
+
+def _reviewed(
+    shell: Shell, engine: str, name: str, answers: str, runs: int, *, on: str
+) -> Reviewed:
     from engine_pipeline.cli.lookup import latest_record
     from engine_pipeline.cli.wiring_runs import place_for
     from engine_pipeline.gates.references import review
@@ -109,26 +154,45 @@ def _reviewed(shell: Shell, engine: str, name: str, *, with_answers: bool, on: s
             shell.suites_dir / name,
             reference,
             timeout_s=120.0,
-            with_answers=with_answers,
+            cases=[
+                case
+                for case in suite.cases
+                if answers == "all" or (answers == "known" and case.recorded is not None)
+            ],
+            runs=runs,
             progress=shell.progress,
         )
 
 
-def _draw_answers(out: Page, found: Reviewed) -> None:
-    out.line(f"recorded answers: {found.compared} asked, {len(found.answers)} are others now")
+def _draw_answers(out: Page, found: Reviewed, action: str, files: list[Path]) -> None:
+    if found.compared:
+        out.line(f"answers: {found.compared} asked, {len(found.answers)} are others now")
     if found.answers:
         out.table(
-            ("case", "still passes", "recorded", "now"),
+            ("case", "passes", "recorded", "now"),
             [
                 (one.case, "yes" if one.passed else "no", *_from_where_they_part(one))
                 for one in found.answers
             ],
         )
+    for name, why in found.unanswered.items():
+        out.verdict("warning", f"case {name} was not answered: {why}")
+    if action == "review":
+        return
+    for file in files:
+        out.verdict("ok", f"{file}: answers written; look at them with `git diff`")
+    if refused := [one.case for one in found.answers if not one.passed]:
+        out.verdict(
+            "warning",
+            f"not recorded, the answer fails the checks of its case: {', '.join(refused)}",
+        )
 
 
 def _from_where_they_part(one: OtherAnswer) -> tuple[str, str]:
     alike = 0
-    for mine, theirs in zip(one.recorded, one.now, strict=False):
+    if one.recorded is None:
+        return "-", " ".join(one.now.text[:_SHOWN_CHARS].split())
+    for mine, theirs in zip(one.recorded, one.now.text, strict=False):
         if mine != theirs:
             break
         alike += 1
@@ -136,6 +200,6 @@ def _from_where_they_part(one: OtherAnswer) -> tuple[str, str]:
     dots = "…" if start else ""
     recorded, now = (
         f"{dots}{' '.join(text[start : start + _SHOWN_CHARS].split())}"
-        for text in (one.recorded, one.now)
+        for text in (one.recorded, one.now.text)
     )
     return recorded, now

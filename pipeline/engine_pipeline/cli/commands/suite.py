@@ -49,8 +49,14 @@ _SHOWN = 5
 )
 @click.option(
     "--ideal-as",
-    type=click.Choice(["contains", "exact"]),
+    type=click.Choice(["contains", "exact", "similar"]),
     help="Make this check of answers that come along; without it none is made of them.",
+)
+@click.option(
+    "--at-least",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    metavar="COSINE",
+    help="With --ideal-as similar: how near an answer must come.",
 )
 @click.option("--skip-invalid", is_flag=True, help="Leave out lines that are no chat.")
 @click.option("--keep-secrets", is_flag=True, help="Keep what looks like a key or a password.")
@@ -67,6 +73,8 @@ def command(shell: Shell, action: str, subject: str, into: Path | None, **option
         return _export(shell.suite(subject))
     if into is None:
         raise click.UsageError("import needs --into golden_prompts/NAME")
+    if (options["ideal_as"] == "similar") != (options["at_least"] is not None):
+        raise click.UsageError("--ideal-as similar and --at-least COSINE go together")
     return _import(shell, Path(subject), into, options)
 
 
@@ -94,6 +102,7 @@ def _import(shell: Shell, log: Path, into: Path, options: dict[str, Any]) -> Ans
         log,
         tag=_slug(options["tag"], "--tag"),
         ideal_as=options["ideal_as"],
+        at_least=options["at_least"],
         limit=options["limit"],
         skips_invalid=options["skip_invalid"],
         keeps_secrets=options["keep_secrets"],

@@ -125,17 +125,44 @@ def _suite_warnings(path: Path) -> list[str]:
 
 
 def _warnings(shell: Shell, path: Path) -> list[str]:
-    """Bars that fail by chance or can never fail, as far as somebody calibrated them."""
-    from engine_pipeline.gates.calibration import warnings
-    from engine_pipeline.gates.calibration_file import read_calibrations
+    """Bars that can hardly fail, or that fail by chance as far as somebody calibrated them.
 
-    return [
-        f"{warning} on {found.host_class}"
-        for name, policy in shell.policies.gates.items()
-        for found in read_calibrations(path.parent / "golden_prompts" / policy.suite)
-        if name in found.gates
-        for warning in warnings(name, policy, found.gates[name])
-    ]
+    And embedding models that are not on this machine: whoever judges needs them, others do not.
+    """
+    from engine_pipeline.gates.calibration import warnings
+    from engine_pipeline.gates.calibration_bars import bars_of, basis_of
+    from engine_pipeline.gates.calibration_file import read_calibrations
+    from engine_pipeline.gates.idle_bars import idle_bars
+    from engine_pipeline.gates.suite_file import load_suite
+
+    told = _models_missing(shell, path.parent)
+    suites = path.parent / "golden_prompts"
+    for name, policy in shell.policies.gates.items():
+        suite, workloads = load_suite(suites, policy.suite), shell.workloads(policy.lanes)
+        told += idle_bars(name, policy, suite, workloads)
+        bars, basis = bars_of(policy, suite, workloads), basis_of(policy, suite, workloads)
+        told += [
+            f"{warning} on {found.host_class}"
+            for found in read_calibrations(suites / policy.suite)
+            if name in found.gates
+            for warning in warnings(name, bars, basis, found.gates[name])
+        ]
+    return told
+
+
+def _models_missing(shell: Shell, folder: Path) -> list[str]:
+    from engine_pipeline.cli.wiring_embeddings import pinned_file
+    from engine_pipeline.gates.embedding_model import LocalEmbeddings
+    from engine_registry.errors import EngineCIError
+
+    told = []
+    for name, policy in shell.policies.gates.items():
+        if isinstance(policy.embeddings, LocalEmbeddings):
+            try:
+                pinned_file(folder, policy.embeddings)
+            except EngineCIError as error:
+                told.append(f"gate {name}: {error.message}")
+    return told
 
 
 def _load(shell: Shell, path: Path, what: str) -> None:
@@ -160,7 +187,7 @@ def _load(shell: Shell, path: Path, what: str) -> None:
             for policy in policies.gates.values():
                 check_fits(policy, load_suite(path.parent / "golden_prompts", policy.suite))
                 read_calibrations(path.parent / "golden_prompts" / policy.suite)
-                shell.workloads(policy)
+                shell.workloads(policy.lanes)
         case "targets":
             validated(path, Targets, reference="targets-invalid")
         case "notifications":

@@ -85,13 +85,15 @@ def _row(mismatch: Mismatch) -> dict[str, str]:
 def _required(shell: Shell, name: str) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.lookup import release_named
+    from engine_pipeline.cli.wiring import utc_now
     from engine_pipeline.trust.requirements import bytes_finding, requirement_findings
     from engine_pipeline.trust.standing import Standing
     from engine_registry.errors import ExitCode
-    from engine_registry.refs import ProductRef
+    from engine_registry.refs import ChannelRef, ProductRef
 
     release = release_named(shell.registry, name)
-    product = shell.policies.for_product(ProductRef(release.model, release.target))
+    made = ProductRef(release.model, release.target)
+    product = shell.policies.for_product(made)
     channel = shell.registry.resolve(name).channel
     asked = (channel.channel,) if channel else tuple(product.channels)
     engine = release.content.engine
@@ -103,10 +105,12 @@ def _required(shell: Shell, name: str) -> Answer:
         findings = requirement_findings(
             shell.registry,
             release,
+            channel or ChannelRef(made, one),
             policy,
             shell.policies,
             suite=lambda suite: _suite(shell, suite),
             signatures=signatures,
+            now=utc_now(),
         )
         rows += [(one, finding) for finding in findings]
     shell.close()

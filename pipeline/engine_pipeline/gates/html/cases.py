@@ -1,6 +1,8 @@
-"""Golden prompts: what was asked, what live and candidate answered, and where the words differ.
+"""Golden prompts: what was asked, what live and candidate answered, and which words differ.
 
-Failing cases come first and stand open; the others are folded. Pure.
+A report keeps no tokens of these answers. Where it was compared with a parent token by token, the
+case says where those answers parted. Failing cases come first and stand open; the others are
+folded. Pure.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.differences import Live, case_of
 from engine_pipeline.gates.html.text import cut, shown, verdict
+from engine_pipeline.gates.markdown_parity import divergence_tokens
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.word_diff import Piece, word_diff
 
@@ -36,19 +39,21 @@ def golden_prompts(report: Report, beside: Beside) -> str:
     ids = {case.id for case in changed}
     same = [case for case in passed if case.id not in ids]
     total = len(report.cases)
-    parts = [f"<p>{len(passed)} of {total} cases passed.</p>"]
+    marked = " Against live’s answers, the words that differ are marked."
+    told = marked if isinstance(beside, Live) else ""
+    parts = [f"<p>{len(passed)} of {total} cases passed.{told}</p>"]
     if failing:
         parts.append(f"<h3>Did not pass ({len(failing)})</h3>")
-        parts += _cards(failing, beside)
+        parts += _cards(failing, beside, report)
     if changed:
-        inner = "".join(_cards(changed, beside))
+        inner = "".join(_cards(changed, beside, report))
         parts.append(
             f"<details><summary>Passed, with another answer than live’s ({len(changed)})"
             f"</summary>{inner}</details>"
         )
     if same:
         what = "Passed, with live’s very answer" if isinstance(beside, Live) else "Passed"
-        inner = "".join(_cards(same, beside))
+        inner = "".join(_cards(same, beside, report))
         parts.append(f"<details><summary>{what} ({len(same)})</summary>{inner}</details>")
     return "".join(parts)
 
@@ -58,14 +63,31 @@ def _differs(case: CaseResult, beside: Beside) -> bool:
     return theirs is not None and theirs.attempts[0].said != case.attempts[0].said
 
 
-def _cards(cases: Sequence[CaseResult], beside: Beside) -> Iterable[str]:
-    yield from (_card(case, case_of(beside, case.id)) for case in cases[:_SHOWN_CASES])
+def _cards(cases: Sequence[CaseResult], beside: Beside, report: Report) -> Iterable[str]:
+    yield from (
+        _card(case, case_of(beside, case.id), _parted(case, report))
+        for case in cases[:_SHOWN_CASES]
+    )
     if left := cases[_SHOWN_CASES:]:
         names = ", ".join(case.id for case in left)
         yield f'<p class="none">And {len(left)} more, see report.json: {shown(names)}</p>'
 
 
-def _card(case: CaseResult, theirs: CaseResult | None) -> str:
+def _parted(case: CaseResult, report: Report) -> str:
+    """Where the greedy answers part from each parent's, token by token."""
+    told = [
+        f"At temperature 0, against {result.parent.named}: {divergence_tokens(one, unit)}."
+        for result in report.parity
+        if result.measures is not None
+        for unit in [result.measures.unit]
+        for one in result.divergences
+        if one.case == case.id
+    ]
+    items = "".join(f"<li>{shown(line)}</li>" for line in told)
+    return f'<ul class="reasons">{items}</ul>' if items else ""
+
+
+def _card(case: CaseResult, theirs: CaseResult | None, parted: str) -> str:
     number, mine = _telling(case)
     outcomes = [attempt.outcome for attempt in case.attempts]
     times = len(outcomes)
@@ -80,7 +102,7 @@ def _card(case: CaseResult, theirs: CaseResult | None) -> str:
     return (
         f'<article class="case {case.outcome}"><h4>{shown(case.id)}</h4>'
         f'<p class="marks">{" ".join(marks)}</p>{asked}{_reasons(mine)}'
-        f"{_answers(mine, _same_attempt(theirs, number))}</article>"
+        f"{_answers(mine, _same_attempt(theirs, number))}{parted}</article>"
     )
 
 
@@ -101,7 +123,9 @@ def _same_attempt(theirs: CaseResult | None, number: int) -> Attempt | None:
 
 
 def _reasons(attempt: Attempt) -> str:
-    reasons = [f"{v.kind}: {v.reason}" for v in attempt.checks if not v.passed]
+    # How near an answer came is told of those that passed too: bars are taken from that.
+    told = (v for v in attempt.checks if not v.passed or v.similarity is not None)
+    reasons = [f"{v.kind}: {v.reason}" for v in told]
     if attempt.error is not None:
         reasons.insert(0, attempt.error)
     items = "".join(f"<li>{shown(cut(reason, _REASON_CHARS))}</li>" for reason in reasons)

@@ -10,18 +10,20 @@ from engine_pipeline.gates.differences import Live, rows
 from engine_pipeline.gates.html.cases import golden_prompts
 from engine_pipeline.gates.html.lanes import facts_list, lanes
 from engine_pipeline.gates.html.parity import parity
-from engine_pipeline.gates.html.plots import distributions
+from engine_pipeline.gates.html.plots import distributions, paired_distributions, plots
+from engine_pipeline.gates.html.ratios import ratios
 from engine_pipeline.gates.html.table import bars
 from engine_pipeline.gates.html.template import template
 from engine_pipeline.gates.html.text import attribute, cut, shown, verdict
 from engine_pipeline.gates.lane_words import gpu_facts
 from engine_pipeline.gates.markdown_paired import paired_facts
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.under_load_result import under_load_facts
 from engine_pipeline.gates.words import MEANING, VERDICT, advisers, next_step, prefix_facts, where
 
 if TYPE_CHECKING:
     from engine_pipeline.gates.differences import Beside
-    from engine_pipeline.gates.paired_result import ClientOverhead
+    from engine_pipeline.gates.paired_result import ClientOverhead, PairedResult
     from engine_pipeline.gates.report import PerformanceResult, Report
 
 _REASON_CHARS = 600
@@ -52,7 +54,7 @@ def to_html(report: Report, beside: Beside) -> str:
         speed=_speed(report, live),
         template=template(report.template),
         parity=parity(report.parity),
-        cases=golden_prompts(report, beside),
+        cases=golden_prompts(report, beside) + _under_load(report),
         log=_log(report),
         facts=_facts(report, beside),
         definitions="".join(
@@ -94,18 +96,22 @@ def _beside(beside: Beside) -> str:
 def _speed(report: Report, live: Report | None) -> str:
     result = report.performance
     if result is None and report.lanes:
-        plots = ""
+        speed = ""
     elif result is None:
         why = next((f.reason for f in report.findings if f.name == "performance"), "not examined")
-        plots = f'<p class="none">Speed was not judged: {shown(why)}.</p>'
+        speed = f'<p class="none">Speed was not judged: {shown(why)}.</p>'
     else:
         tokens = result.metrics.get("output_tokens_per_s")
         boards = facts_list(gpu_facts(result.gpus, result.disturbed, tokens))
-        plots = f"<p>{_load(result)}</p>{boards}{distributions(report, live)}"
-    plots += lanes(report.lanes)
-    facts = paired_facts(report.paired) if report.paired else []
-    items = "".join(f"<li>{shown(fact)}</li>" for fact in facts)
-    return plots + (f"<h3>In turn with live</h3><ul>{items}</ul>" if items else "")
+        speed = f"<p>{_load(result)}</p>{boards}{distributions(report, live)}"
+    return speed + lanes(report, live) + _in_turn(report.paired)
+
+
+def _in_turn(result: PairedResult | None) -> str:
+    if result is None:
+        return ""
+    figures = plots([*paired_distributions(result), ratios(result)])
+    return f"<h3>In turn with live</h3>{facts_list(paired_facts(result))}{figures}"
 
 
 def _load(result: PerformanceResult) -> str:
@@ -117,6 +123,11 @@ def _load(result: PerformanceResult) -> str:
         f"in flight, after {result.warmup_requests} to warm up. End of sequence {eos}. "
         f"Failed: {failed}. From the prompt cache: {cached}."
     )
+
+
+def _under_load(report: Report) -> str:
+    facts = facts_list(under_load_facts(report.under_load))
+    return f"<h3>Under load</h3>{facts}" if facts else ""
 
 
 def _log(report: Report) -> str:

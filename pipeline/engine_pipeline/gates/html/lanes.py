@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.html.plots import lane_distributions
 from engine_pipeline.gates.html.text import shown
 from engine_pipeline.gates.lane_words import HEAD, lane_facts, step_facts, step_rows, step_title
 
@@ -11,18 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine_pipeline.gates.lane_result import LaneResult, LaneStep
+    from engine_pipeline.gates.report import Report
 
 
-def lanes(results: Sequence[LaneResult]) -> str:
+def lanes(report: Report, live: Report | None) -> str:
     """One part for each lane; nothing if there are none."""
-    return "".join(_lane(lane) for lane in results)
+    return "".join(_lane(lane, report, live) for lane in report.lanes)
 
 
-def _lane(lane: LaneResult) -> str:
-    return (
-        f"<h3>Lane {shown(lane.name)}</h3>{facts_list(lane_facts(lane))}"
-        f"{''.join(_step(step) for step in lane.steps)}"
-    )
+def _lane(lane: LaneResult, report: Report, live: Report | None) -> str:
+    steps = (_step(step) + lane_distributions(lane, step, report, live) for step in lane.steps)
+    return f"<h3>Lane {shown(lane.name)}</h3>{facts_list(lane_facts(lane))}{''.join(steps)}"
 
 
 def _step(step: LaneStep) -> str:

@@ -9,141 +9,156 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine_pipeline.gates import stats
 from engine_pipeline.gates.differences import bar_value, number
+from engine_pipeline.gates.html.axis import BOTTOM, LEFT, RIGHT, WIDTH, Axis, axis_over
 from engine_pipeline.gates.html.text import attribute, shown
+from engine_pipeline.gates.latencies import (
+    STORED,
+    STORED_IN_TURN,
+    Latencies,
+    of_rounds,
+    of_samples,
+)
+from engine_pipeline.gates.paired_result import Side
 from engine_pipeline.gates.words import title
 
 if TYPE_CHECKING:
-    from engine_pipeline.gates.report import PerformanceResult, Report
+    from collections.abc import Iterable, Sequence
 
-_WIDTH, _HEIGHT = 380, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 26
-_TICKS = 5
+    from engine_pipeline.gates.lane_result import LaneResult, LaneStep
+    from engine_pipeline.gates.paired_result import PairedResult
+    from engine_pipeline.gates.report import Report
+
+_HEIGHT, _TOP = 190, 10
 _MOST_POINTS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
-    """The values of one engine, sorted; `requests` counts failures too."""
+class _Line:
+    """One engine's; `name` is how it is called and, as a class, how it is drawn."""
 
     name: str
-    values: list[float]
-    requests: int
+    times: Latencies
 
     def summary(self) -> str:
-        failed = self.requests - len(self.values)
-        everything = [*self.values, *[math.inf] * failed]
-        middle, tail = (stats.percentile(everything, q) for q in (0.5, 0.95))
-        lost = f", {failed} failed" if failed else ""
+        middle, tail = self.times.percentile(0.5), self.times.percentile(0.95)
+        lost = f", {self.times.failed} failed" if self.times.failed else ""
         return (
-            f"{self.name}: p50 {_said(middle)}, p95 {_said(tail)} ({self.requests} requests{lost})"
+            f"{self.name}: p50 {_said(middle)}, p95 {_said(tail)} "
+            f"({self.times.requests} requests{lost})"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Axis:
-    """The milliseconds from left to right."""
-
-    low: float
-    step: float
-    steps: int
-
-    def x(self, value: float) -> float:
-        """Where a value is drawn."""
-        return _LEFT + (value - self.low) / (self.step * self.steps) * (_WIDTH - _LEFT - _RIGHT)
-
-    def holds(self, value: float) -> bool:
-        """Whether a value is within the picture."""
-        return self.low <= value <= self.low + self.step * self.steps
 
 
 def distributions(report: Report, live: Report | None) -> str:
-    """A figure each for TTFT and TPOT, as far as they were measured."""
-    figures = [_figure(name, report, live) for name in ("ttft", "tpot")]
-    return f'<div class="plots">{"".join(figures)}</div>' if any(figures) else ""
-
-
-def _figure(name: str, report: Report, live: Report | None) -> str:
-    series = [
-        made
-        for who, result in (
-            ("live", live.performance if live else None),
-            ("candidate", report.performance),
-        )
-        if result is not None and (made := _series(who, name, result)).values
-    ]
-    if not series or series[-1].name != "candidate":
+    """A figure for each kind of time that the gate's own load measured."""
+    mine = report.performance
+    if mine is None:
         return ""
-    axis = _axis(series)
-    bar = bar_value(report, f"{name}_p95_ms")
-    said = [one.summary() for one in series[::-1]]
+    theirs = live.performance if live else None
+    return plots(
+        _figure(
+            series,
+            of_samples(mine.samples, series),
+            of_samples(theirs.samples, series) if theirs else None,
+            bar_value(report, f"{series}_p95_ms"),
+        )
+        for series in STORED
+    )
+
+
+def lane_distributions(
+    lane: LaneResult, step: LaneStep, report: Report, live: Report | None
+) -> str:
+    """The same for one step of a lane, beside the same step of live's same lane."""
+    bars = (report.policy.lanes or {}).get(lane.name)
+    theirs = [
+        its
+        for other in (live.lanes if live else ())
+        if (other.name, other.digest) == (lane.name, lane.digest)
+        for its in other.steps
+        if its.in_flight == step.in_flight
+    ]
+    return plots(
+        _figure(
+            series,
+            of_samples(step.samples, series),
+            of_samples(theirs[0].samples, series) if theirs else None,
+            bars.ceilings.get(f"{series}_p95_ms") if bars else None,
+        )
+        for series in STORED
+    )
+
+
+def paired_distributions(result: PairedResult) -> list[str]:
+    """A figure of both engines for each kind of time, over all rounds that count."""
+    rounds = result.counted
+    return [
+        _figure(
+            series,
+            of_rounds(rounds, Side.CANDIDATE, series),
+            of_rounds(rounds, Side.LIVE, series),
+            None,
+        )
+        for series in STORED_IN_TURN
+    ]
+
+
+def plots(figures: Iterable[str]) -> str:
+    """Figures side by side, as many as fit; nothing if all are empty."""
+    drawn = "".join(figures)
+    return f'<div class="plots">{drawn}</div>' if drawn else ""
+
+
+def _figure(series: str, mine: Latencies, theirs: Latencies | None, bar: float | None) -> str:
+    """Nothing if the candidate has no such time."""
+    if not mine.values:
+        return ""
+    lines = [_Line(name="candidate", times=mine)]
+    if theirs is not None and theirs.values:
+        lines.append(_Line(name="live", times=theirs))
+    axis = _axis(lines)
+    said = [one.summary() for one in lines]
     keys = "".join(
         f'<li><i class="key {one.name}"></i>{shown(text)}</li>'
-        for one, text in zip(series[::-1], said, strict=True)
+        for one, text in zip(lines, said, strict=True)
     )
     if bar is not None:
         where = "" if axis.holds(bar) else ", outside this picture"
         keys += f'<li><i class="key limit"></i>bar on p95: {number(bar, "ms")}{where}</li>'
-    heading = title(f"{name}_p95_ms").removesuffix(", p95")
+    heading = title(f"{series}_p95_ms").removesuffix(", p95")
     label = attribute(f"{heading}: share of requests at most so slow. {'; '.join(said)}")
-    drawn = [_grid(axis), *(_line(one, axis) for one in series)]
+    drawn = [_grid(axis), *(_path(one, axis) for one in lines[::-1])]
     if bar is not None and axis.holds(bar):
         drawn.append(_limit(bar, axis))
     return (
         f"<figure><figcaption>{heading}</figcaption>"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f'<svg viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
         f'{"".join(drawn)}</svg><ul class="keys">{keys}</ul></figure>'
     )
 
 
-def _series(who: str, name: str, result: PerformanceResult) -> _Series:
-    values = [
-        value
-        for sample in result.samples
-        if sample.error is None
-        and (value := sample.ttft_ms if name == "ttft" else sample.tpot_ms) is not None
-    ]
-    return _Series(name=who, values=sorted(values), requests=len(result.samples))
-
-
-def _axis(series: list[_Series]) -> _Axis:
-    """Ends on round numbers; from 0, unless that would leave more than half empty."""
-    least = min(one.values[0] for one in series)
-    most = max(1e-3, *(one.values[-1] for one in series))
-    start = 0.0 if least < most / 2 else least
-    step = _step(max(most - start, most / 100))
-    low = math.floor(start / step) * step
-    return _Axis(low=low, step=step, steps=max(math.ceil((most - low) / step), 1))
-
-
-def _step(span: float) -> float:
-    rough = span / _TICKS
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
+def _axis(lines: Sequence[_Line]) -> Axis:
+    """From 0, unless that would leave more than half empty."""
+    least = min(one.times.values[0] for one in lines)
+    most = max(1e-3, *(one.times.values[-1] for one in lines))
+    return axis_over(0.0 if least < most / 2 else least, most, most / 100)
 
 
 def _y(share: float) -> float:
-    return _TOP + (1 - share) * (_HEIGHT - _TOP - _BOTTOM)
+    return _TOP + (1 - share) * (_HEIGHT - _TOP - BOTTOM)
 
 
-def _grid(axis: _Axis) -> str:
+def _grid(axis: Axis) -> str:
     parts = []
     for share in (0.0, 0.5, 0.95):
         y = _y(share)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" class="end">{share:.0%}</text>')
-    for tick in range(axis.steps + 1):
-        value = axis.low + tick * axis.step
-        is_last = tick == axis.steps
-        unit, side = (" ms", "end") if is_last else ("", "middle")
-        x = axis.x(value) + (_RIGHT if is_last else 0)
-        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 8}" class="{side}">{value:g}{unit}</text>')
-    return "".join(parts)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" class="end">{share:.0%}</text>')
+    return "".join(parts) + axis.ticks(_HEIGHT, " ms")
 
 
-def _line(one: _Series, axis: _Axis) -> str:
-    kept = one.values
+def _path(one: _Line, axis: Axis) -> str:
+    kept = one.times.values
     ranks = range(1, len(kept) + 1)
     if len(kept) > _MOST_POINTS:
         ranks_wanted = {round(n * len(kept) / _MOST_POINTS) for n in range(1, _MOST_POINTS + 1)}
@@ -152,11 +167,11 @@ def _line(one: _Series, axis: _Axis) -> str:
         points = list(zip(kept, ranks, strict=True))
     path = f"M{axis.x(kept[0]):.1f} {_y(0):.1f}"
     for value, rank in points:
-        path += f"H{axis.x(value):.1f}V{_y(rank / one.requests):.1f}"
+        path += f"H{axis.x(value):.1f}V{_y(rank / one.times.requests):.1f}"
     return f'<path class="line {one.name}" d="{path}"/>'
 
 
-def _limit(bar: float, axis: _Axis) -> str:
+def _limit(bar: float, axis: Axis) -> str:
     x = axis.x(bar)
     return f'<path class="line limit" d="M{x:.1f} {_y(1):.1f}V{_y(0):.1f}"/>'
 

@@ -47,6 +47,8 @@ class Behaviour:
         refused_field: a request with this field is answered 400.
         ignores_eos: an answer goes on to `max_tokens` where the request says `ignore_eos`.
         structured: what is answered to a request with `response_format`; None answers as to others.
+        logprob: of each token, as JSON has it, to requests that want them and no stream; None:
+            it gives none.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Behaviour:
     refused_field: str | None = None
     ignores_eos: bool = True
     structured: str | None = None
+    logprob: str | None = None
 
 
 @dataclass(slots=True)
@@ -199,10 +202,13 @@ class ChatServer:
 def _whole(body: dict[str, Any], behaviour: Behaviour, writer: asyncio.StreamWriter) -> None:
     """The answer in one piece, for a request that asks for no stream."""
     tokens, finish_reason = _tokens(body, behaviour)
-    if behaviour.exit_after is not None:
+    if behaviour.exit_after is not None and behaviour.exit_after < len(tokens):
         os._exit(70)
     message = {"role": "assistant", "content": "".join(tokens)}
-    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
+    if behaviour.logprob is not None and body.get("logprobs"):
+        number = json.loads(behaviour.logprob)
+        choice["logprobs"] = {"content": [{"token": one, "logprob": number} for one in tokens]}
     usage = {"usage": _usage(body, len(tokens))} if behaviour.usage else {}
     _head(writer, 200, "application/json")
     writer.write(json.dumps({"choices": [choice], **usage}).encode())

@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.promote.evidence import read_report
-from engine_pipeline.redact import redact
 from engine_pipeline.tracking import facts
 from engine_pipeline.tracking.facts import Kind
 from engine_pipeline.tracking.http import NoReply, retry_after
 from engine_pipeline.tracking.mlflow import names
-from engine_pipeline.tracking.mlflow.reading import (
-    lock_or_none,
-    newest_record,
-    record_of,
-    report_markdown,
-)
+from engine_pipeline.tracking.mlflow.content import link, of_build, of_report
+from engine_pipeline.tracking.mlflow.reading import newest_record, record_of
 from engine_pipeline.tracking.mlflow.server import Refused
 from engine_pipeline.tracking.port import NotSent, Sent
 from engine_registry.digest import Digest
@@ -30,10 +25,11 @@ from engine_registry.errors import EngineCIError, NotFound, Unavailable
 from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from datetime import timedelta
 
     from engine_pipeline.tracking.facts import Fact
+    from engine_pipeline.tracking.mlflow.content import Content
     from engine_pipeline.tracking.mlflow.server import MlflowServer, Run
     from engine_registry.record import Record, Release
     from engine_registry.registry import Registry
@@ -120,49 +116,34 @@ class MlflowMirror:
         return f"{self._registry_id}/{fact_id}"
 
     def _build_run(self, record: Record) -> Run:
-        product = ProductRef(record.model, record.target)
-        lock = lock_or_none(self._registry, record)
-        tags = {
-            "engine_ci.kind": "build",
-            "engine_ci.engine": str(record.engine),
-            "engine_ci.build_key": str(record.build_key),
-            "engine_ci.target": record.target,
-            "engine_ci.actor": record.built_by.name,
-            "engine_ci.actor_proved_by": record.built_by.proved_by,
-            "mlflow.user": record.built_by.name,
-        }
         return self._run(
-            product,
+            ProductRef(record.model, record.target),
             facts.build_id(record.engine, record.build_key),
             f"build {record.precision} {record.engine.short}",
             started=names.build_started(record),
             ended=record.built_at,
-            tags=tags,
-            params=names.build_params(record, lock),
-            metrics=names.build_metrics(record),
+            content=lambda: of_build(self._registry, record),
         )
 
     def _gate_run(self, engine: Digest, attached: Digest) -> Run:
         report = read_report(self._registry, engine, attached)
         record = newest_record(self._registry, engine)
-        tags = {
-            "engine_ci.kind": "gate",
-            "engine_ci.engine": str(engine),
-            "engine_ci.report": str(attached),
-            "engine_ci.outcome": str(report.outcome),
-            "engine_ci.reasons": names.tag_text(redact("\n".join(report.reasons))),
-            "engine_ci.target": record.target,
-        }
+        product = ProductRef(record.model, record.target)
+
+        def content() -> Content:
+            build = self._build_run(record)
+            links = link(record, self._experiment(product), build.run_id)
+            return of_report(
+                self._registry, report, attached, record, product, {} if build.is_deleted else links
+            )
+
         return self._run(
-            ProductRef(record.model, record.target),
+            product,
             facts.report_id(engine, attached),
             f"gate {report.gate} {report.outcome} {engine.short}",
             started=report.started_at,
             ended=report.finished_at,
-            tags=tags,
-            params=names.gate_params(report),
-            metrics=names.gate_metrics(report),
-            artifacts={"report.md": report_markdown(self._registry, attached, report)},
+            content=content,
             # MLflow's FAILED is a run that broke; an engine that was judged bad is a good run.
             status="FAILED" if report.outcome is Outcome.ERRORED else "FINISHED",
         )
@@ -175,10 +156,7 @@ class MlflowMirror:
         *,
         started: datetime,
         ended: datetime,
-        tags: Mapping[str, str],
-        params: Mapping[str, str],
-        metrics: Mapping[str, float],
-        artifacts: Mapping[str, bytes] | None = None,
+        content: Callable[[], Content],
         status: str = "FINISHED",
     ) -> Run:
         """The run of a fact, whole; its end is written last and says that nothing is missing."""
@@ -186,6 +164,7 @@ class MlflowMirror:
         run = self._server.find_run(experiment, names.ID, self._id(fact_id))
         if run is not None and (run.is_finished or run.is_deleted):
             return run
+        made = content()
         if run is None:
             own = {
                 names.ID: self._id(fact_id),
@@ -193,10 +172,10 @@ class MlflowMirror:
                 names.REGISTRY: self._registry_id,
             }
             run = self._server.create_run(
-                experiment, name, names.milliseconds(started), {**own, **tags}
+                experiment, name, names.milliseconds(started), {**own, **made.tags}
             )
-        self._server.log(run, params, metrics, names.milliseconds(ended))
-        for path, data in (artifacts or {}).items():
+        self._server.log(run, made.params, made.metrics, names.milliseconds(ended))
+        for path, data in made.artifacts.items():
             self._server.put_artifact(run, path, data)
         self._server.finish(run, status, names.milliseconds(ended))
         return run

@@ -61,11 +61,16 @@ def milliseconds(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def key(name: str) -> str:
+    """`name` as MLflow takes it for a parameter, a tag or a metric."""
+    return _BAD_KEY.sub("_", name)[:250]
+
+
 def clean(values: dict[str, Any]) -> dict[str, str]:
     """Parameters or tags as texts of a length that MLflow takes; None is left out."""
     return {
-        _BAD_KEY.sub("_", key)[:250]: str(value)[:_MAX_PARAM_CHARS]
-        for key, value in values.items()
+        key(name): str(value)[:_MAX_PARAM_CHARS]
+        for name, value in values.items()
         if value is not None and str(value)
     }
 
@@ -73,8 +78,8 @@ def clean(values: dict[str, Any]) -> dict[str, str]:
 def finite(values: dict[str, float | None]) -> dict[str, float]:
     """Metrics that have a value."""
     return {
-        _BAD_KEY.sub("_", key)[:250]: float(value)
-        for key, value in values.items()
+        key(name): float(value)
+        for name, value in values.items()
         if value is not None and math.isfinite(value)
     }
 
@@ -135,6 +140,7 @@ def _device(report: Report) -> dict[str, object]:
         "device.sku": device.sku,
         "device.cpu_model": device.cpu_model,
         "device.cores": device.cores,
+        **({} if device.driver is None else {"device.driver": device.driver}),
     }
 
 
@@ -150,37 +156,6 @@ def gate_params(report: Report) -> dict[str, str]:
             **_device(report),
         }
     )
-
-
-def gate_metrics(report: Report) -> dict[str, float]:
-    """Scores and measured speed; what was beyond measure is left out.
-
-    `score` is the mean over the cases, as in the gate's own finding.
-    """
-    values: dict[str, float | None] = {
-        "load_s": report.load.load_s,
-        "cases": len(report.cases) or None,
-        "cases_not_passed": sum(case.outcome != "passed" for case in report.cases)
-        if report.cases
-        else None,
-        "score": sum(case.score for case in report.cases) / len(report.cases)
-        if report.cases
-        else None,
-        **{f"score.{tag.tag}": tag.score for tag in report.tags},
-    }
-    for name, measured in (report.performance.metrics if report.performance else {}).items():
-        values |= {
-            name: measured.value,
-            f"{name}.low": measured.low,
-            f"{name}.high": measured.high,
-        }
-    for lane in report.lanes:
-        for step in lane.steps:
-            at = "" if step.in_flight is None else f".at_{step.in_flight}"
-            values |= {
-                f"lane.{lane.name}{at}.{name}": one.value for name, one in step.metrics.items()
-            }
-    return finite(values)
 
 
 def tag_text(text: str) -> str:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from engine_pipeline.gates.html.document import to_html
 from engine_pipeline.gates.markdown import to_markdown
+from engine_pipeline.promote.live_report import report_of_live
 from engine_pipeline.promote.release import lock_of
 from engine_registry.errors import NotFound
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from engine_pipeline.spec.lock import BuildLock
     from engine_registry.digest import Digest
     from engine_registry.record import Record
+    from engine_registry.refs import ProductRef
     from engine_registry.registry import Registry
 
 
@@ -38,6 +41,13 @@ def report_markdown(registry: Registry, attached: Digest, report: Report) -> byt
     """The report for people, as it was stored, or made from the report."""
     files = registry.engines.read_attachment(attached)
     return files.get("report.md") or to_markdown(report).encode()
+
+
+def report_html(registry: Registry, report: Report, product: ProductRef) -> bytes:
+    """The report's page, beside what was live then, `prod` before other channels."""
+    there = registry.channels.channels(product)
+    channels = sorted(there, key=lambda ref: ref.channel != "prod")
+    return to_html(report, report_of_live(registry, report, channels)).encode()
 
 
 def lock_or_none(registry: Registry, record: Record) -> BuildLock | None:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIMEOUT_S = 20.0
-# `mlflow.utils.validation` of 3.17.2: parameters and tags in one call.
-_BATCH = 100
+# `mlflow.utils.validation` of 3.17.2: 100 parameters and 1,000 of everything in one call.
+_PARAMS = 100
+_POINTS = 900
 _ABSENT = "RESOURCE_DOES_NOT_EXIST"
 _PRESENT = "RESOURCE_ALREADY_EXISTS"
 
@@ -147,18 +148,23 @@ class MlflowServer:
         return _run(self._post("runs/create", body)["run"]["info"])
 
     def log(
-        self, run: Run, params: Mapping[str, str], metrics: Mapping[str, float], at_ms: int
+        self,
+        run: Run,
+        params: Mapping[str, str],
+        metrics: Mapping[str, Mapping[int, float]],
+        at_ms: int,
     ) -> None:
-        """Parameters and metrics; the same ones again change nothing."""
+        """Parameters, and metrics by step; the same ones again change nothing."""
         pairs = _pairs(params)
         points = [
-            {"key": key, "value": value, "timestamp": at_ms, "step": 0}
-            for key, value in metrics.items()
+            {"key": key, "value": value, "timestamp": at_ms, "step": step}
+            for key, steps in metrics.items()
+            for step, value in steps.items()
         ]
-        for first in range(0, max(len(pairs), len(points)), _BATCH):
-            part = slice(first, first + _BATCH)
-            body = {"run_id": run.run_id, "params": pairs[part], "metrics": points[part]}
+        while pairs or points:
+            body = {"run_id": run.run_id, "params": pairs[:_PARAMS], "metrics": points[:_POINTS]}
             self._post("runs/log-batch", body)
+            pairs, points = pairs[_PARAMS:], points[_POINTS:]
 
     def finish(self, run: Run, status: str, ended_ms: int) -> None:
         """End a run; the last thing that is written of it."""
