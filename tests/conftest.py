@@ -1,17 +1,20 @@
-"""In which order tests run, and what is told at the end of a run.
+"""In which order tests run, whether they may be skipped, and what is told at the end of a run.
 
 What takes longest runs first, so that no worker is left alone with it. What the proofs counted is
-told at the end: what they print is lost in workers.
+told at the end: what they print is lost in workers. With `ENGINE_CI_REQUIRE_ALL=1`, as at night, a
+test that skips itself because something is not installed fails: a proof that did not run is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
 from functools import partial
 
 import pytest
 
 _PROVED = "proved"
+_REQUIRE_ALL = "ENGINE_CI_REQUIRE_ALL"
 
 # Each is one worker's: its servers start once. Those of the first compute, those of the second
 # mostly wait, so the two go together.
@@ -25,6 +28,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rank(item: pytest.Item) -> int:
     group = item.get_closest_marker("xdist_group")
     return _FIRST.index(group.args[0]) if group and group.args[0] in _FIRST else len(_FIRST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected = hasattr(report, "wasxfail")
+    if report.skipped and not expected and os.environ.get(_REQUIRE_ALL) == "1":
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{why} ({_REQUIRE_ALL}=1: nothing may be left out)"
+    return report
 
 
 @pytest.fixture

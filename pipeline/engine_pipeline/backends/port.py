@@ -75,8 +75,8 @@ class ServeCommand(Value):
         argv: may hold `{python}`, `{engine}` (the engine directory), `{host}` and `{port}`.
         health_path: answers 200 exactly when the engine is loaded.
         model_name: what to send as `model`.
-        request_extra: fields of requests whose answers are compared, to make those reproducible; load
-            goes without.
+        request_extra: fields of requests whose answers are compared, to make those reproducible;
+            load goes without.
         gpus: how many GPUs the server needs.
         shm_bytes: shared memory it needs; containers get too little by default.
     """

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WIDTH, _ROW, _TOP, _BOTTOM = 380, 26, 6, 22
 _LEFT, _RIGHT = 112, 14
 _NAME_CHARS = 15
+# Width of a character of a tick's number, on the wide side.
+_CHAR = 7.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def figures(result: BakeoffResult) -> str:
         ),
         *(
             _Figure(
-                title=f"{metric_words(metric)} of {lane}",
+                title=_title(metric, lane),
                 unit=" ms" if metric.endswith("_ms") else "",
                 limit=bar,
                 numbers={row.name: _in_lane(row, lane, metric) for row in rows},
@@ -85,6 +87,11 @@ def figures(result: BakeoffResult) -> str:
         ),
     )
     return "".join(_draw(figure, rows, result.leaders) for figure in wanted)
+
+
+def _title(metric: str, lane: str) -> str:
+    text = f"{metric_words(metric)} of {lane}"
+    return text[:1].upper() + text[1:]
 
 
 def _in_lane(row: ContestantRow, lane: str, metric: str) -> Number | None:
@@ -163,15 +170,19 @@ def _step(span: float) -> float:
 
 def _axis(low: float, high: float, foot: float, unit: str) -> str:
     step = _step(max(high - low, 1e-9))
+    ticks = [low + tick * step for tick in range(round((high - low) / step) + 1)]
+    end = f"{plain(round(ticks[-1], 9))}{unit}"
+    # The last one has the unit, and room for it.
+    room = _x(ticks[-1], low, high) + _RIGHT - _CHAR * len(end)
     parts = []
-    for tick in range(round((high - low) / step) + 1):
-        value = low + tick * step
+    for value in ticks:
         x = _x(value, low, high)
-        last = value + step / 2 > high
+        last = value == ticks[-1]
         parts.append(f'<path class="grid" d="M{x:.1f} {_TOP}V{foot}"/>')
         side, at = ("end", x + _RIGHT) if last else ("middle", x)
-        said = f"{plain(round(value, 9))}{unit if last else ''}"
-        parts.append(f'<text x="{at:.1f}" y="{foot + 16}" class="{side}">{shown(said)}</text>')
+        said = end if last else plain(round(value, 9))
+        if last or x + _CHAR * len(said) / 2 < room:
+            parts.append(f'<text x="{at:.1f}" y="{foot + 16}" class="{side}">{shown(said)}</text>')
     return "".join(parts)
 
 

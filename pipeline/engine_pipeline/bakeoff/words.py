@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from engine_pipeline.bakeoff.flips import Lever
 from engine_pipeline.bakeoff.goals import FLOORS, LaneGoal, Priority, metric_words
+from engine_pipeline.bakeoff.say import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,10 +85,8 @@ def _turn(turn: Turn, decision: Decision, file: BakeoffFile) -> str:
 
     level = [name for name in turn.kept if name != turn.best]
     if not turn.dropped:
-        return (
-            f"in {turn.priority} {said(turn.best)} and {listed(map(said, level))} are level "
-            "within the noise"
-        )
+        every = listed(map(said, (turn.best, *level)))
+        return f"in {turn.priority} {every} are level within the noise"
     text = f"in {turn.priority} {said(turn.best)} is better than {listed(map(said, turn.dropped))}"
     return f"{text}, and level with {listed(map(said, level))}" if level else text
 
@@ -135,9 +134,9 @@ def _between(interval: Interval, unit: str) -> str:
     if not math.isfinite(interval.value):
         return "(not known)"
     if interval.low == interval.high:
-        return f"at {interval.value:.3g}{unit}"
-    high = f"{interval.high:.3g}" if math.isfinite(interval.high) else "∞"
-    return f"at {interval.value:.3g}{unit} ({max(interval.low, 0):.3g} to {high})"
+        return f"at {plain(interval.value)}{unit}"
+    high = plain(interval.high) if math.isfinite(interval.high) else "∞"
+    return f"at {plain(interval.value)}{unit} ({plain(max(interval.low, 0.0))} to {high})"
 
 
 def listed(names: Iterable[str]) -> str:

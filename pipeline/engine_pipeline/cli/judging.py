@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine_pipeline.cli.wiring import Shell
-    from engine_pipeline.gates.report import Report
+    from engine_pipeline.gates.report import Device, Report
+    from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.trust.signers import Signer
     from engine_registry.digest import Digest
     from engine_registry.record import Record
@@ -41,9 +43,7 @@ def judge(
     from engine_pipeline.cli.wiring import utc_now
     from engine_pipeline.cli.wiring_embeddings import embeddings_of
     from engine_pipeline.cli.wiring_runs import place_for
-    from engine_pipeline.gates.report import runtime_digest
     from engine_pipeline.gates.run import run_gate
-    from engine_pipeline.promote.evidence import deciding_report
     from engine_pipeline.promote.findings import Wanted
     from engine_pipeline.promote.release import lock_of, runtime_config
     from engine_pipeline.trust.signatures import sign_report
@@ -56,10 +56,8 @@ def judge(
     opponent = opponent_for(shell, record, policy, named_by_hand=against is not None)
     kin = parents_for(shell, record, policy)
     if not again:
-        # Builds of the same bytes may be served otherwise: the newest report may be another's.
-        runtime = runtime_digest(runtime_config(lock_of(shell.registry, record)))
-        wanted = Wanted(policy=policy.digest, suite=suite.digest, runtime=runtime)
-        known = deciding_report(shell.registry, record.engine, name, wanted, device)
+        wanted = Wanted(policy=policy.digest, suite=suite.digest)
+        known = _known(shell, record, name, wanted, device)
         if (
             known is not None
             and _served_alike(shell, record, known[0])
@@ -93,6 +91,21 @@ def judge(
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)
     return report, attached, False
+
+
+def _known(
+    shell: Shell, record: Record, name: str, wanted: Wanted, device: Device
+) -> tuple[Report, Digest] | None:
+    """The report that decides: builds of the same bytes may each be served in their own way."""
+    from engine_pipeline.gates.report import runtime_digest
+    from engine_pipeline.promote.evidence import deciding_report
+    from engine_pipeline.promote.release import lock_of, runtime_config
+
+    known = deciding_report(shell.registry, record.engine, name, wanted, device)
+    if known is None or _served_alike(shell, record, known[0]):
+        return known
+    own = replace(wanted, runtime=runtime_digest(runtime_config(lock_of(shell.registry, record))))
+    return deciding_report(shell.registry, record.engine, name, own, device)
 
 
 def _served_alike(shell: Shell, record: Record, report: Report) -> bool:

@@ -130,6 +130,28 @@ class GateCalibration(Value):
     bars: dict[str, BarEvidence]
     cases: CasesEvidence | None = None
 
+    def with_parts_of(self, before: GateCalibration | None) -> GateCalibration:
+        """The same, with the parts that were measured before and not this time.
+
+        They are kept only beside what was measured for the same purpose, on the same engine.
+        """
+        alike = before is not None and (before.engine, before.rates, before.worth) == (
+            self.engine,
+            self.rates,
+            self.worth,
+        )
+        if before is None or not alike:
+            return self
+        left = {part: digest for part, digest in before.basis.items() if part not in self.basis}
+        bars = {name: one for name, one in before.bars.items() if one.part in left}
+        return self.model_copy(
+            update={
+                "basis": self.basis | left,
+                "bars": bars | self.bars,
+                "cases": self.cases or before.cases,
+            }
+        )
+
 
 class Calibration(Document):
     """All gates of one suite on one class of hosts."""
@@ -203,7 +225,9 @@ def _wrong(bar: Bar, value: float, one: BarEvidence) -> str | None:
     if bar.kind is Kind.CASES:
         if one.proposed is not None and value > one.proposed and distance <= 0:
             return f"not one case may be lost, which {one.n} runs cannot promise{would}"
-        if one.bar == value and (one.catches_now or 0.0) >= CATASTROPHE:
+        caught, could = one.catches_now or 0.0, one.catches or 1.0
+        # Where so few cases can show no less, no other bar would be better.
+        if one.bar == value and caught >= CATASTROPHE > could:
             return (
                 f"only the loss of {one.catches_now:.0%} of the cases fails; {one.proposed:g} "
                 f"catches {one.catches:.0%}"

@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
+from engine_pipeline.gates.check_kinds import Similar
 from engine_pipeline.gates.judge import mean_score
 from engine_pipeline.gates.load import Load
 from engine_pipeline.workload.arrival import Concurrency
@@ -102,7 +103,7 @@ def basis_of(
     asked: dict[str, Any] = {
         "concurrency": policy.concurrency,
         "sampling": suite.sampling.model_dump(mode="json"),
-        "cases": [case.model_dump(mode="json") for case in suite.cases],
+        "cases": [_asked_of(case) for case in suite.cases],
     }
     weights = dict(policy.quality.tag_weights)
     found: dict[str, dict[str, Any]] = {QUALITY: asked | {"weights": weights}}
@@ -120,6 +121,12 @@ def basis_of(
         how = {"parent", "prompts", "forced_tokens", "near_tie_logprob"}
         found[PARITY] = asked | policy.parity.model_dump(mode="json", include=how)
     return {part: Digest.of(canonical_json(plain)) for part, plain in found.items()}
+
+
+def _asked_of(case: Case) -> dict[str, Any]:
+    """A case without what it once answered, unless an answer is compared with that."""
+    compared = any(isinstance(check, Similar) and not check.to for check in case.checks)
+    return case.model_dump(mode="json", exclude=set() if compared else {"recorded"})
 
 
 def values_of_answers(asked: Asked, policy: GatePolicy) -> dict[str, float]:

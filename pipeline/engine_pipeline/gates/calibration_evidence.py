@@ -45,8 +45,9 @@ def evidence_of(
     if bar.kind is Kind.CASES:
         cases = effective(bar.weights) if bar.weights else float(bar.of)
         within = max(within, lost_by_chance(n, rates.false_alarm) / cases)
-        proposed = max(_down(mean - within), 0.0)
-        catches = _drop_caught(mean, proposed, cases, rates.miss)
+        lowest = _down(mean - within)
+        proposed = lowest if lowest > 0 else None
+        catches = None if proposed is None else _drop_caught(mean, proposed, cases, rates.miss)
         now = None if bar.value is None else _drop_caught(mean, bar.value, cases, rates.miss)
         needs = cases_needed(lost_by_chance(n, rates.false_alarm), worth.drop, rates.miss)
     elif bar.kind is Kind.DISTANCE and deviation == 0:
@@ -126,6 +127,7 @@ def _drop_caught(mean: float, bar: float, cases: float, miss: float) -> float:
 
 
 def _worse(mean: float, value: float) -> float | None:
+    value = max(value, 0.0)  # a rate cannot fall further
     return round(abs(value - mean) / mean, 4) if mean else None
 
 

@@ -44,7 +44,7 @@ def _read(path: Path) -> Calibration:
 
 
 def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) -> Path:
-    """Write what was found on a gate, beside what is known of the suite's other gates.
+    """Write what was found on a gate, beside what is known of its other parts and of other gates.
 
     Raises:
         InvalidInput: what is there is no calibration.
@@ -52,7 +52,9 @@ def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) ->
     """
     path = calibration_path(suite_dir, host_class)
     known = _read(path).gates if path.is_file() else {}
-    whole = Calibration(host_class=host_class, gates={**known, gate: found})
+    whole = Calibration(
+        host_class=host_class, gates={**known, gate: found.with_parts_of(known.get(gate))}
+    )
     text = json.dumps(whole.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     try:
         path.parent.mkdir(exist_ok=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine_pipeline.workload.model import Workload
 
 _ALONE = "an endpoint is judged alone: nothing says which engine it serves"
+_ANSWERS = LoadResult(outcome=Outcome.PASSED, reason="it answers; somebody else runs it")
 
 
 def judge_endpoint(
@@ -67,7 +68,8 @@ def judge_endpoint(
         clock: aware UTC time.
         workdir: for the log of the client's self-test.
         workloads: of the lanes whose workload is in a file, by lane.
-        judge, embeddings: where those of the policy are.
+        judge: where that of the policy is.
+        embeddings: where those of the policy come from.
 
     Raises:
         InvalidInput: the policy does not fit the suite, or the endpoint is not of this API.
@@ -86,9 +88,8 @@ def judge_endpoint(
     with scratch(workdir) as directory:
         speed = with_overhead(asked.speed, progress, directory)
     served = _served(endpoint, manners)
-    load = LoadResult(outcome=Outcome.PASSED, reason="it answers; somebody else runs it")
     findings = (
-        Finding(name="load", outcome=load.outcome, reason=load.reason),
+        Finding(name="load", outcome=_ANSWERS.outcome, reason=_ANSWERS.reason),
         *_of_sampling(served, suite),
         *asked.findings(policy),
         *speed.findings(policy),
@@ -106,7 +107,7 @@ def judge_endpoint(
         started_at=started_at,
         finished_at=clock(),
         outcome=combine(finding.outcome for finding in findings),
-        load=load,
+        load=_ANSWERS,
         findings=findings,
         cases=asked.cases,
         tags=tag_scores(asked.cases, policy.quality),

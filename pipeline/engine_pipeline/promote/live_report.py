@@ -36,8 +36,8 @@ def report_of_live(registry: Registry, report: Report, channels: Sequence[Channe
     """What was live on the first of `channels` that served anything then, with its report.
 
     An engine that the report was compared with in turn goes before them. Comparable is a report of
-    the same gate, bars, suite, class of host and driver; the newest that is not newer than `report` is
-    taken.
+    the same gate, bars, suite, class of host and driver; the newest that is not newer than
+    `report` is taken.
     """
     compared = report.paired.baseline if report.paired else None
     if compared is not None and compared.engine is not None:

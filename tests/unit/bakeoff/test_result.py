@@ -178,7 +178,7 @@ def test_a_lane_is_a_row_of_its_own_in_every_form():
         assert "A lane is shown at its last step" in face
     assert "<h2>Every lane</h2>" in html
     assert "A lane is shown" not in to_html(judged())
-    assert "<figcaption>goodput of chat</figcaption>" in html
+    assert "<figcaption>Goodput of chat</figcaption>" in html
     again = BakeoffResult.model_validate_json(result.model_dump_json(by_alias=True))
     assert again == result
 

@@ -23,7 +23,7 @@ from engine_pipeline.gates.calibration_evidence import (
 )
 from engine_pipeline.gates.calibration_file import calibration_path, keep, read_calibrations
 from engine_pipeline.gates.policy import GatePolicy
-from engine_pipeline.gates.suite import Suite
+from engine_pipeline.gates.suite import Recorded, Suite
 from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput
 
@@ -284,6 +284,35 @@ def test_a_suite_with_other_cases_makes_quality_stale_and_leaves_speed_as_it_is(
     assert told(wanted, known) == []
     [text] = told(wanted, known, suite_of(70))
     assert "quality was calibrated on something else" in text
+
+
+def test_parts_that_were_measured_before_on_the_same_engine_are_kept_beside_the_new(tmp_path):
+    wanted = policy(max_ttft_p95_ms=112)
+    answers = calibrated(wanted, {"quality.min_score": [1.0] * 5})
+    speed = calibrated(wanted, max_ttft_p95_ms=TTFT)
+    keep(tmp_path, "host", "core", answers)
+    keep(tmp_path, "host", "core", speed)
+    both = read_calibrations(tmp_path)[0].gates["core"]
+    assert set(both.bars) == {"quality.min_score", "performance.max_ttft_p95_ms"}
+    assert set(both.basis) == {"quality", "performance"}
+    other = speed.model_copy(update={"engine": Digest.of(b"other")})
+    keep(tmp_path, "host", "core", other)
+    assert read_calibrations(tmp_path)[0].gates["core"] == other
+
+
+def test_a_rate_cannot_fall_by_more_than_all_of_it():
+    known = calibrated(
+        policy(max_ttft_p95_ms=1, min_output_tokens_per_s=0.1), min_output_tokens_per_s=RATE
+    )
+    assert known.bars["performance.min_output_tokens_per_s"].catches_now == 1.0
+
+
+def test_what_a_case_once_answered_is_no_part_of_what_is_measured():
+    wanted = policy(max_ttft_p95_ms=112)
+    answer = Recorded(text="yes", agreement=1.0, n=1)
+    cases = tuple(case.model_copy(update={"recorded": answer}) for case in SUITE.cases)
+    recorded = SUITE.model_copy(update={"cases": cases})
+    assert basis_of(wanted, recorded, {}) == basis_of(wanted, SUITE, {})
 
 
 def test_a_calibration_read_back_is_what_was_kept(tmp_path):

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from pydantic import ValidationError
 
 from engine_pipeline.build.machine import Machine, host_gpus
 from engine_pipeline.gates.device import device_for
 from engine_pipeline.gates.judged_on import JudgedOn, check_machine
+from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.policy import GatePolicy
-from engine_pipeline.gates.report import DEVICE, DRIVER, Device, Report, listing
+from engine_pipeline.gates.report import DEVICE, DRIVER, Device, Finding, Report, listing
+from engine_pipeline.gates.run import attach
 from engine_pipeline.gates.words import where
 from engine_pipeline.nvml.inventory import Board, Inventory
+from engine_pipeline.promote.evidence import read_evidence
+from engine_pipeline.promote.findings import Wanted
 from engine_pipeline.spec.hardware import CpuSku, Host, find_sku
+from engine_registry.backends.memory import memory_stores
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
 from engine_registry.errors import ExitCode, Incompatible
 from engine_registry.record import Parallelism, Platform
+from engine_registry.registry import Registry
+from engine_registry.testing.samples import TickingClock, sample_engine
 from tests.unit.gates.test_report import report
+
+AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 H100 = Platform(sku="h100-sxm-80gb")
 V3 = find_sku("cpu-x86-64-v3")
@@ -139,3 +150,38 @@ def test_naming_machines_changes_the_digest_of_the_bars_and_naming_none_does_not
 def test_devices_that_differ_by_their_driver_alone_are_not_the_same():
     one = Device(sku="h100-sxm-80gb", host_class="h", cpu_model="c", cores=1, driver="590.1")
     assert one != one.model_copy(update={"driver": "590.2"})
+
+
+def test_of_several_machines_every_report_that_counts_is_read_and_no_other():
+    clock = TickingClock()
+    registry = Registry(memory_stores(clock), clock)
+    engine = sample_engine(registry, "one").digest
+    attached = {}
+    for number, (host, driver, outcome) in enumerate(
+        (
+            ("h100", "570.1", Outcome.FAILED),
+            ("h100", "590.1", Outcome.FAILED),
+            ("h100", "590.1", Outcome.PASSED),
+            ("h200", "590.1", Outcome.ERRORED),
+            ("h200", "590.2", Outcome.PASSED),
+        )
+    ):
+        device = Device(
+            sku="h100-sxm-80gb", host_class=host, cpu_model="epyc", cores=1, driver=driver
+        )
+        at = AT + timedelta(hours=number)
+        told = Finding(name="score", outcome=outcome, reason="as the test says")
+        made = report(
+            told, engine=engine, device=device, outcome=outcome, started_at=at, finished_at=at
+        )
+        attached[attach(registry, made)] = number
+    wanted = {"smoke": Wanted(policy=made.policy_digest, suite=made.suite)}
+    read = read_evidence(registry, engine, wanted)
+    assert sorted(attached[one.report] for one in read) == [0, 2, 4]
+    assert {one.machine for one in read} == {
+        "h100, driver 570.1",
+        "h100, driver 590.1",
+        "h200, driver 590.2",
+    }
+    (failed,) = (one for one in read if one.outcome is Outcome.FAILED)
+    assert attached[failed.report] == 0

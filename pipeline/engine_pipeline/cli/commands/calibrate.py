@@ -260,13 +260,11 @@ def _draw(out: Page, found: GateCalibration, said: list[str], path: Path) -> Non
     for line in said:
         out.verdict("warning", line)
     worth = found.worth
-    out.facts(
-        [
-            ("kept in", path),
-            ("speed of", f"{found.runs - found.dropped} of {found.runs} runs counts"),
-            ("needs", f"to catch {worth.change:.0%} of a time, {worth.drop:.1%} of the cases"),
-        ]
-    )
+    facts: list[tuple[str, object]] = [("kept in", path)]
+    if found.dropped:
+        facts.append(("disturbed", f"speed of {found.dropped} of {found.runs} runs"))
+    needs = f"what catches a change of {worth.change:.0%} or a drop of {worth.drop:.1%}"
+    out.facts([*facts, ("needs", needs)])
 
 
 def _row(name: str, one: BarEvidence) -> tuple[str, ...]:
