@@ -268,7 +268,7 @@ def gguf() -> bytes:
 def written() -> dict[str, Parser]:
     """What people write and machines store."""
     kinds = stored()
-    cases = texts("golden_prompts/smollm2-core/[!st]*.yaml")
+    cases = texts("golden_prompts/smollm2-core/[!pst]*.yaml")
     engine_config = json.dumps(
         {
             "version": "1.2.1",

@@ -132,6 +132,11 @@ def _object_of(line: str) -> dict[str, Any]:
     if not isinstance(entry, dict):
         msg = f"{type(entry).__name__} where an object is wanted"
         raise BadLine(msg)
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        msg = f"not Unicode text: half a character, {error.object[error.start]!r}"
+        raise BadLine(msg) from error
     return entry
 
 

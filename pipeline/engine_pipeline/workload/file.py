@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from typing import TYPE_CHECKING
 
 from engine_pipeline.whole_file import replace_whole
@@ -110,7 +111,7 @@ def read_log(path: Path) -> Iterator[bytes]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as log:
             yield from _lines(log.readline)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(
             f"{path}: cannot be read: {error}",
             hint="check its permissions, and whether it is whole",

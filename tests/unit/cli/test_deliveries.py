@@ -69,9 +69,9 @@ def test_who_asks_for_it_hears_where_an_approval_is_needed(project, receiver):
     path.write_text(SETTINGS.replace("hold-set", "approval-needed"))
     project.release("tiny")
     assert project.run("notify", "run").code == 0
-    (call,) = receiver.calls
-    assert call.json["channel"] == f"{PRODUCT}/guarded"
-    assert "needs 1 more approval" in call.json["text"]
+    told = {call.json["channel"]: call.json["text"] for call in receiver.calls}
+    assert set(told) == {f"{PRODUCT}/guarded", f"{PRODUCT}/proved"}
+    assert all("needs 1 more approval" in text for text in told.values())
 
 
 def test_a_receiver_that_fails_is_exit_9_with_the_reason_and_no_secret(

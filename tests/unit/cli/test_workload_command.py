@@ -82,4 +82,4 @@ def test_a_lane_takes_the_workload_that_it_pins_and_no_other(project, log):
     with_lane(project, Digest.of(b"another"))
     bad = project.run("validate", "channels.yaml")
     assert bad.code == 2
-    assert f"is workload {digest.short}, channels.yaml pins" in bad.out
+    assert f"is workload {digest.short}, the lane pins" in bad.out
