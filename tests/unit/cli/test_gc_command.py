@@ -66,6 +66,11 @@ def full(project, days):
     return project
 
 
+def widest(lines: list[str]) -> int:
+    """How wide a table is printed; where the registry is may be a path of any length."""
+    return max(len(line) for line in lines if not line.strip().startswith("registry "))
+
+
 def numbers(project) -> list[int]:
     return [release.number for release in project.registry.releases.releases(PRODUCT)]
 
@@ -88,7 +93,7 @@ def test_a_plan_changes_nothing_and_names_reasons_and_bytes(full):
     assert f"release  {FIRST}  " in ran.out
     assert f"  release {THIRD}\n      live on {STAGING}\n      among the newest 1 of" in ran.out
     assert "`enginectl gc --yes`" in lines[-1]
-    assert max(map(len, lines)) <= 100
+    assert widest(lines) <= 100
     assert files(full) == before
 
 
@@ -109,7 +114,7 @@ def test_from_plan_to_trash_to_nothing(full, days):
     assert moved.code == 0
     assert moved.out.startswith("ok ")
     assert "moved into the trash" in moved.out
-    assert max(map(len, moved.out.splitlines())) <= 100
+    assert widest(moved.out.splitlines()) <= 100
     assert numbers(full) == [3]
     assert full.run("verify").code == 0
     young = full.run("gc", "--yes", "--purge", as_json=True).json
