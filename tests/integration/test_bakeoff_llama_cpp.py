@@ -119,7 +119,9 @@ def bake(
         }
     )
     entries: dict[str, Entry | Unmeasured] = {
-        one.name: endpoint_entry(one, {}) for one in file.contestants if one.endpoint is not None
+        one.name: endpoint_entry(one, {}, timeout_s=file.timeout_s)
+        for one in file.contestants
+        if one.endpoint is not None
     }
     for name, path in models.items():
         entries[name] = _entry(registry, backend, tmp_path, file, name, path)

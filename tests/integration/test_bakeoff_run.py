@@ -92,7 +92,7 @@ def bake(
     for one in file.contestants:
         if one.endpoint is not None:
             try:
-                asked[one.name] = endpoint_entry(one, environment or {})
+                asked[one.name] = endpoint_entry(one, environment or {}, timeout_s=PATIENCE_S)
             except InvalidInput as error:
                 asked[one.name] = Unmeasured(outcome=Outcome.ERRORED, why=error.message)
     trial = trial_of(file, [suite], today=today, judge=judge)
@@ -173,9 +173,26 @@ def test_one_contestants_trouble_is_a_row_and_not_the_end(tmp_path):
     why = {one.name: one.reasons[0] for one in result.contestants if one.name != "good"}
     assert re.search("not measured: http://127.0.0.1:1: no answer", why["down"])
     assert "serves another, not 'engine'" in why["other"]
-    assert "not one request of suite core was taken: http-503" in why["busy"]
+    assert "not measured: " + busy in why["busy"]
+    assert "503" in why["busy"]
     assert "NOT_SET_ANYWHERE, which is not set" in why["keyless"]
     assert any("busy may be better" in caveat for caveat in result.caveats)
+
+
+def test_an_endpoint_that_refuses_a_field_is_asked_without_it_and_the_page_says_so(tmp_path):
+    with (
+        endpoint(answers=GOOD, structured=FITS, refused_field="temperature") as (proud, server),
+        endpoint(answers=GOOD, structured=FITS) as (good, _),
+    ):
+        result = bake(tmp_path, [at("proud", proud), at("good", good, price=9.0)])
+    assert result.winner == "proud"
+    after_the_probe = [truth.body for truth in server.truths][12:]
+    assert len(after_the_probe) > 20
+    assert not any("temperature" in body for body in after_the_probe)
+    assert all("seed" in body for body in after_the_probe)
+    said = "proud was asked in its own way: it refuses temperature; it draws its answers by its own"
+    assert any(caveat.startswith(said) for caveat in result.caveats)
+    assert "refuses temperature" in to_html(result)
 
 
 def test_everybody_in_trouble_is_no_verdict_on_anybody(tmp_path):
@@ -393,7 +410,7 @@ def test_two_bakeoffs_never_measure_at_once(tmp_path):
 def test_a_variable_that_holds_no_key_is_told_without_its_value(value):
     contestant = Contestant.model_validate(at("a", "http://x", api_key_env="THE_KEY"))
     with pytest.raises(InvalidInput, match="THE_KEY") as caught:
-        endpoint_entry(contestant, {"THE_KEY": value})
+        endpoint_entry(contestant, {"THE_KEY": value}, timeout_s=PATIENCE_S)
     assert not value.strip() or value not in caught.value.message
 
 

@@ -214,7 +214,10 @@ def test_a_key_planted_in_every_place_is_in_no_file_and_no_face_of_a_bakeoff(par
     )
     found = run_bakeoff(
         trial,
-        {one.name: endpoint_entry(one, {"THE_KEY": f"{KEY}\n"}) for one in file.contestants},
+        {
+            one.name: endpoint_entry(one, {"THE_KEY": f"{KEY}\n"}, timeout_s=30.0)
+            for one in file.contestants
+        },
         workdir=tmp_path,
         again=False,
         self_test=lambda: OVERHEAD,

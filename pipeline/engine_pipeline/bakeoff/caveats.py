@@ -31,6 +31,7 @@ def caveats(
         [
             *_disturbed(found),
             *_identities(found),
+            *_manners(found),
             *_lengths(found),
             *_lanes(found),
             *_caches(found),
@@ -67,6 +68,20 @@ def _identities(found: Mapping[str, Measured]) -> Iterable[str]:
             f"model revision and chat template of {listed(stated)} are what the file states; "
             "whoever runs an endpoint can change both, and nobody else can check"
         )
+
+
+def _manners(found: Mapping[str, Measured]) -> Iterable[str]:
+    for name, measured in found.items():
+        by = measured.served_by
+        if by is None or not (by.dropped or by.renamed):
+            continue
+        drawn = {"temperature", "top_p"} & set(by.dropped)
+        so = (
+            "; it draws its answers by its own default, so another run may answer otherwise"
+            if drawn
+            else ""
+        )
+        yield f"{name} was asked in its own way: it {by.differences}{so}"
 
 
 def _lengths(found: Mapping[str, Measured]) -> Iterable[str]:

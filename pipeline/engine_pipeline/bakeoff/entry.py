@@ -6,20 +6,24 @@ knows the digest that its measurement is kept under before anything runs.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine_pipeline.bakeoff.measure import Served
 from engine_pipeline.bakeoff.measured import Identity
+from engine_pipeline.gates.dialect_probe import find_manners
 from engine_pipeline.gates.ending import CouldNotServe, DidNotLoad
 from engine_pipeline.gates.external import external
 from engine_pipeline.gates.external import key_of as endpoint_key
 from engine_pipeline.gates.gate_zero import not_ready
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.scratch import scratch
+from engine_pipeline.gates.served_by import served_by
 from engine_pipeline.gates.server import log_lines
 from engine_pipeline.gates.starter import Starter
+from engine_pipeline.gates.suite import Sampling
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
 from engine_registry.errors import CouldNotJudge, InvalidInput, JudgedAndRefused
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.report import Device
     from engine_pipeline.progress import Progress
     from engine_registry.registry import Registry
+
+# As suites draw: what a server refuses of it must be known before it is asked anything.
+_GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=7, max_tokens=16)
 
 
 class Entry(Protocol):
@@ -150,10 +157,12 @@ class EndpointEntry:
 
     Attributes:
         secret: its key, if it wants one.
+        timeout_s: how long it may take to say how it takes requests.
     """
 
     identity: Identity
     place: HostedPlace
+    timeout_s: float
     secret: str | None = None
     device: Device | None = None
 
@@ -163,14 +172,22 @@ class EndpointEntry:
 
     @contextmanager
     def serve(self, progress: Progress) -> Iterator[Served]:
-        """The endpoint, once it has said that it serves the model; raises as `external`."""
+        """The endpoint, spoken to as it wants; raises as `external` and `find_manners` do."""
         progress.phase("endpoint", self.identity.what)
         endpoint = external(self.place.url, self.place.model, api_key=self.secret)
-        yield Served(endpoint=endpoint, ended=lambda: None, is_ours=False)
+        manners = asyncio.run(find_manners(endpoint, _GREEDY, timeout_s=self.timeout_s))
+        yield Served(
+            endpoint=replace(endpoint, dialect=manners.dialect),
+            ended=lambda: None,
+            is_ours=False,
+            by=served_by(endpoint, manners),
+        )
 
 
-def endpoint_entry(contestant: Contestant, environment: Mapping[str, str]) -> EndpointEntry:
-    """The entry of a contestant with `endpoint`.
+def endpoint_entry(
+    contestant: Contestant, environment: Mapping[str, str], *, timeout_s: float
+) -> EndpointEntry:
+    """The entry of a contestant with `endpoint`; a request may take `timeout_s`.
 
     Raises:
         InvalidInput: the variable of its key is not set, or holds no key; never shows it.
@@ -187,6 +204,7 @@ def endpoint_entry(contestant: Contestant, environment: Mapping[str, str]) -> En
             verified=False,
         ),
         place=place,
+        timeout_s=timeout_s,
         secret=endpoint_key(place.api_key_env, environment),
     )
 

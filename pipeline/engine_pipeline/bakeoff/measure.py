@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.lane_result import LaneResult, LaneStep
     from engine_pipeline.gates.paired_result import ClientOverhead
     from engine_pipeline.gates.report import CaseResult, PerformanceResult
+    from engine_pipeline.gates.served_by import ServedBy
     from engine_pipeline.gates.suite import Suite
     from engine_pipeline.progress import Progress
 
@@ -48,12 +49,14 @@ class Served:
         ended: how its server ended; None while there is no reason to think so.
         is_ours: its server is a descendant of this process, so what others use can be told.
         load_s: how long loading took; None if somebody else did it.
+        by: how an endpoint takes requests; None for an engine, whose server is known.
     """
 
     endpoint: Endpoint
     ended: Callable[[], Ending | None]
     is_ours: bool
     load_s: float | None = None
+    by: ServedBy | None = None
 
     def gone(self) -> str | None:
         """Why nobody answers any more, in words."""

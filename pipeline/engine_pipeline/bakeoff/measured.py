@@ -16,6 +16,7 @@ from engine_pipeline.gates.judge_model import JudgeUsed
 from engine_pipeline.gates.lane_result import LaneResult, LaneStep
 from engine_pipeline.gates.paired_result import ClientOverhead
 from engine_pipeline.gates.report import CaseResult, Count, Device, PerformanceResult
+from engine_pipeline.gates.served_by import ServedBy
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.refs import Slug
@@ -94,6 +95,7 @@ class Measured(Document):
         embeddings: what told how near texts are; None if nothing was asked.
         check_code: the code behind the checks of kind `python`.
         client: versions of what asked.
+        served_by: how an endpoint took requests; None for an engine.
     """
 
     key: Digest
@@ -112,6 +114,7 @@ class Measured(Document):
     judge: JudgeUsed | None = None
     embeddings: EmbeddingsUsed | None = None
     check_code: tuple[CheckCode, ...] = ()
+    served_by: ServedBy | None = None
 
     @property
     def unreached(self) -> int:

@@ -103,7 +103,7 @@ def _measure(
     try:
         with entry.serve(progress) as served:
             parts = measure_contestant(served, trial, progress)
-            load_s = served.load_s
+            load_s, by = served.load_s, served.by
     except EngineCIError as error:
         outcome = Outcome.FAILED if isinstance(error, JudgedAndRefused) else Outcome.ERRORED
         return Unmeasured(outcome=outcome, why=redact(masked(error.message, entry.secret)))
@@ -125,6 +125,7 @@ def _measure(
         judge=parts.advisers.judge_used(),
         embeddings=parts.advisers.embeddings_used(),
         check_code=tuple(trial.advice.code.values()),
+        served_by=by,
     )
     if entry.secret is None:
         return measured

@@ -26,7 +26,9 @@ def entries_of(
     for contestant in file.contestants:
         try:
             if contestant.engine is None:
-                entries[contestant.name] = endpoint_entry(contestant, environment)
+                entries[contestant.name] = endpoint_entry(
+                    contestant, environment, timeout_s=file.timeout_s
+                )
             else:
                 entries[contestant.name] = _engine(shell, file, contestant, contestant.engine)
         except EngineCIError as error:

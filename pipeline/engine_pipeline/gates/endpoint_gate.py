@@ -22,7 +22,7 @@ from engine_pipeline.gates.python_check import resolve_checks
 from engine_pipeline.gates.reply import DEFINITIONS
 from engine_pipeline.gates.report import Finding, LoadResult, Report
 from engine_pipeline.gates.scratch import scratch
-from engine_pipeline.gates.served_by import SAMPLING, ServedBy, sampling_finding
+from engine_pipeline.gates.served_by import SAMPLING, ServedBy, sampling_finding, served_by
 from engine_pipeline.gates.speed_gate import with_overhead
 from engine_pipeline.gates.versions import client_versions
 from engine_pipeline.redact import masked_in, redact
@@ -87,7 +87,7 @@ def judge_endpoint(
     )
     with scratch(workdir) as directory:
         speed = with_overhead(asked.speed, progress, directory)
-    served = _served(endpoint, manners)
+    served = served_by(endpoint, manners)
     findings = (
         Finding(name="load", outcome=_ANSWERS.outcome, reason=_ANSWERS.reason),
         *_of_sampling(served, suite),
@@ -123,17 +123,6 @@ def judge_endpoint(
         client=client_versions(),
     )
     return _without(endpoint.api_key, report)
-
-
-def _served(endpoint: Endpoint, manners: Manners) -> ServedBy:
-    return ServedBy(
-        url=redact(endpoint.base_url),
-        model=endpoint.model,
-        named_itself=manners.named_itself,
-        dropped=tuple(sorted(manners.dialect.dropped)),
-        renamed=dict(manners.dialect.renamed),
-        tells_usage=manners.tells_usage,
-    )
 
 
 def _of_sampling(served: ServedBy, suite: Suite) -> tuple[Finding, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.redact import redact
 from engine_registry.documents import Value
 from engine_registry.record import Text
 
 if TYPE_CHECKING:
+    from engine_pipeline.gates.client import Endpoint
+    from engine_pipeline.gates.dialect_probe import Manners
     from engine_pipeline.gates.suite import Suite
 
 SAMPLING = "sampling"
@@ -43,6 +46,18 @@ class ServedBy(Value):
         said += [f"calls {old} {new}" for old, new in self.renamed.items()]
         said += [] if self.tells_usage else ["does not tell how many tokens there were"]
         return "; ".join(said) or "none found"
+
+
+def served_by(endpoint: Endpoint, manners: Manners) -> ServedBy:
+    """Who answers at an endpoint, and how it takes requests."""
+    return ServedBy(
+        url=redact(endpoint.base_url),
+        model=endpoint.model,
+        named_itself=manners.named_itself,
+        dropped=tuple(sorted(manners.dialect.dropped)),
+        renamed=dict(manners.dialect.renamed),
+        tells_usage=manners.tells_usage,
+    )
 
 
 def sampling_finding(served: ServedBy, suite: Suite) -> tuple[Outcome, str] | None:
