@@ -1,4 +1,4 @@
-"""With 100,000 engines recorded, listings answer in under 0.1 s and a collection plans in seconds.
+"""With 100,000 engines recorded, listings answer in under 0.1 s; a collection plans in minutes.
 
 Inside a process: building the index, bringing it up to date, asking it; reading a channel; planning
 a collection. Whole processes: `enginectl list`, `status` and `history`. Verification is measured on
