@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_pipeline.gates.client import Endpoint
-    from engine_pipeline.gates.dialect_probe import Manners
     from engine_pipeline.gates.embedder import EmbeddingPlace
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.suite import Suite
