@@ -185,7 +185,8 @@ def run_child(
         ending = _translate(error)
         if ending.exit_code is ExitCode.BUG:
             traceback.print_exc(file=err)
-        err.write(error_line(ending) + "\n")
+        # A thread of the library may stand in the middle of a line of its log.
+        err.write("\n" + error_line(ending) + "\n")
         err.flush()
         return int(ending.exit_code)
     return int(ExitCode.DONE)
