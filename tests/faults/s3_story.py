@@ -28,7 +28,6 @@ from engine_registry.testing.samples import (
     sample_release,
     sample_report,
 )
-from engine_registry.verify import verify
 from tests.servers.s3 import S3Server
 from tests.servers.s3_faults import FaultyProxy, proxied
 
@@ -120,13 +119,3 @@ def story(registry: Registry, draft: EngineDraft, out: Path | None = None) -> No
         )
     if out is not None:
         registry.engines.materialise(engine.digest, out)
-
-
-def assert_nothing_incomplete_is_visible(registry: Registry) -> None:
-    """Invariants 1, 3 and 4, through what a reader sees."""
-    report = verify(registry)
-    assert report.mismatches == ()
-    for engine in registry.engines.all_engines():
-        registry.engines.check_engine(engine)
-    for ref in registry.channels.channels():
-        assert registry.channels.state(ref) == registry.channels.replay(ref)

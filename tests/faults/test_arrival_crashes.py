@@ -13,7 +13,6 @@ import pytest
 
 from engine_pipeline.trust.ed25519 import new_key, read_signing_key
 from engine_pipeline.trust.signatures import sign_release, sign_report
-from engine_registry import layout
 from engine_registry.archive import import_archive, write_archive
 from engine_registry.backends.memory import memory_stores
 from engine_registry.oci.pull import pull
@@ -32,6 +31,7 @@ from engine_registry.testing.samples import (
     sample_report,
 )
 from engine_registry.verify import verify
+from tests.faults.whole import assert_nothing_incomplete_is_visible, was_founded
 from tests.servers.oci_registry import OciRegistry
 
 ONE = ReleaseRef(SAMPLE_PRODUCT, 1)
@@ -116,10 +116,9 @@ def test_a_crash_at_any_write_leaves_nothing_incomplete_and_a_second_run_finishe
             with pytest.raises(SimulatedCrash):
                 bring(dying(root, FaultPlan(at, mode)))
             left = opened(root)
-            if (root / layout.REGISTRY).exists():
+            if was_founded(left):
                 assert verify(left).is_whole
-                for engine in left.engines.all_engines():
-                    left.engines.check_engine(engine)
+                assert_nothing_incomplete_is_visible(left)
             bring(left)
             assert verify(left).is_whole
             assert names_in(left) == expected, f"write {at}"

@@ -15,7 +15,6 @@ from engine_registry import layout
 from engine_registry.backends.filesystem import file_stores
 from engine_registry.backends.memory import memory_stores
 from engine_registry.engines import EngineDraft
-from engine_registry.errors import NotFound
 from engine_registry.events import Frozen, RolledBack
 from engine_registry.registry import Registry
 from engine_registry.store import Ownership, Stores
@@ -31,6 +30,7 @@ from engine_registry.testing.samples import (
     sample_report,
 )
 from engine_registry.verify import verify
+from tests.faults.whole import assert_nothing_incomplete_is_visible, was_founded
 
 
 def fixed_clock() -> datetime:
@@ -69,28 +69,6 @@ def contents(stores: Stores, root: Path | None) -> dict[str, bytes]:
             for file in stores.inventory.files()
         }
     return {file.name: (root / file.name).read_bytes() for file in stores.inventory.files()}
-
-
-def assert_nothing_incomplete_is_visible(registry: Registry) -> None:
-    """Invariants 1, 3 and 4, through what a reader sees."""
-    report = verify(registry)
-    assert report.mismatches == ()
-    for engine in registry.engines.all_engines():
-        registry.engines.check_engine(engine)
-    for product in registry.releases.products():
-        for release in registry.releases.releases(product):
-            registry.engines.check_engine(release.content.engine)
-    for ref in registry.channels.channels():
-        assert registry.channels.state(ref) == registry.channels.replay(ref)
-
-
-def was_founded(registry: Registry) -> bool:
-    """False if the process died before there was a registry at all."""
-    try:
-        registry.info()
-    except NotFound as error:
-        return error.name != "registry-missing"
-    return True
 
 
 class World:

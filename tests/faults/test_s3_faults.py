@@ -15,12 +15,12 @@ from engine_registry.errors import Unavailable
 from engine_registry.registry import Registry
 from tests.faults.s3_story import (
     Scene,
-    assert_nothing_incomplete_is_visible,
     fixed_clock,
     scene,
     stored,
     story,
 )
+from tests.faults.whole import assert_nothing_incomplete_is_visible
 from tests.servers.s3_fake import FakeS3, serving
 from tests.servers.s3_faults import Fault
 

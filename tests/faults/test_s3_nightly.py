@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine_registry.backends.s3.bucket import Patience
-from tests.faults.s3_story import assert_nothing_incomplete_is_visible, scene, story
+from tests.faults.s3_story import scene, story
 from tests.faults.test_s3_faults import LAST_WORDS, Stage, one_fault, outage, stage
 from tests.faults.test_s3_promoters import race
+from tests.faults.whole import assert_nothing_incomplete_is_visible
 from tests.servers.s3 import S3Server
 from tests.servers.s3_faults import Fault
 

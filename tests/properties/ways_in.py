@@ -1,6 +1,6 @@
 """The table of parsers: every way in for bytes that somebody else wrote, with good examples.
 
-Fed by `test_hostile_input` with damaged examples, and by `guided` with what coverage suggests.
+Fed by `test_hostile_input` with damaged examples.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from engine_registry.testing.samples import (
 from tests.properties.answered import answers
 from tests.properties.parser import Parser
 from tests.servers.sigstore import Instance
+from tests.unit.cli.conftest import SUITE
 from tests.unit.gates.report_samples import NASTY, in_turn, report, speed
 from tests.unit.trust.conftest import identified
 
@@ -80,21 +81,11 @@ def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path]
 def suite_with(data: bytes, folder: Path) -> object:
     suite = folder / "suites" / "core"
     suite.mkdir(parents=True, exist_ok=True)
-    (suite / "suite.yaml").write_bytes(SUITE)
+    (suite / "suite.yaml").write_text(SUITE)
     (suite / "cases.yaml").write_bytes(data)
     return load_suite(folder / "suites", "core")
 
 
-SUITE = b"""\
-schema_version: 1
-name: core
-owner: the tests
-description: One case.
-model: tiny
-reference: {spec: tiny/cpu-fp16, note: written by hand}
-sampling: {temperature: 0.0, top_p: 1.0, seed: 7, max_tokens: 8}
-cases: [cases.yaml]
-"""
 NODE = {
     "schema_version": 1,
     "name": "h100-a",

@@ -60,7 +60,6 @@ def judge(
         known = _known(shell, record, name, wanted, device)
         if (
             known is not None
-            and _served_alike(shell, record, known[0])
             and still_compared_with(known[0].paired, opponent)
             and still_held_to(known[0].parity, kin)
             and _leaves_out_the_same(known[0])
@@ -96,26 +95,22 @@ def judge(
 def _known(
     shell: Shell, record: Record, name: str, wanted: Wanted, device: Device
 ) -> tuple[Report, Digest] | None:
-    """The report that decides: builds of the same bytes may each be served in their own way."""
+    """The report that decides, if its server had the settings that this build asks for.
+
+    Builds of the same bytes may each be served in their own way: where the newest report is of
+    another build's, this build's own is looked for.
+    """
     from engine_pipeline.gates.report import runtime_digest
     from engine_pipeline.promote.evidence import deciding_report
     from engine_pipeline.promote.release import lock_of, runtime_config
 
     known = deciding_report(shell.registry, record.engine, name, wanted, device)
-    if known is None or _served_alike(shell, record, known[0]):
+    if known is None or known[0].runtime_config is None:
         return known
     own = replace(wanted, runtime=runtime_digest(runtime_config(lock_of(shell.registry, record))))
-    return deciding_report(shell.registry, record.engine, name, own, device)
-
-
-def _served_alike(shell: Shell, record: Record, report: Report) -> bool:
-    """Whether the report's server had the settings that this build of the engine asks for."""
-    from engine_pipeline.gates.report import runtime_digest
-    from engine_pipeline.promote.release import lock_of, runtime_config
-
-    if report.runtime_config is None:
-        return True
-    return report.runtime_config == runtime_digest(runtime_config(lock_of(shell.registry, record)))
+    if not own.takes(known[0].runtime_config):
+        known = deciding_report(shell.registry, record.engine, name, own, device)
+    return known if known is not None and own.takes(known[0].runtime_config) else None
 
 
 def _leaves_out_the_same(report: Report) -> bool:
