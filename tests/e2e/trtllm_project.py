@@ -236,7 +236,9 @@ def toolkit(name: str, settings: str = "{}") -> str:
 
 def containers(daemon: DockerDaemon, **filters: str) -> list[Any]:
     """Every container of ours that the daemon has."""
-    found: list[Any] = daemon.client().containers.list(all=True, filters={"label": OURS} | filters)
+    found: list[Any] = daemon.client().containers.list(
+        all=True, ignore_removed=True, filters={"label": OURS} | filters
+    )
     return found
 
 

@@ -66,7 +66,12 @@ def daemon(docker_daemon: DockerDaemon, monkeypatch) -> Iterator[DockerDaemon]:
 
 
 def containers(daemon: DockerDaemon) -> list[str]:
-    return [c.name for c in daemon.client().containers.list(all=True, filters={"label": OURS})]
+    return [
+        c.name
+        for c in daemon.client().containers.list(
+            all=True, ignore_removed=True, filters={"label": OURS}
+        )
+    ]
 
 
 def paths_below(root: Path, **changes) -> StepPaths:

@@ -86,7 +86,7 @@ def daemon(docker_daemon: DockerDaemon, monkeypatch) -> Iterator[DockerDaemon]:
 
 
 def containers(daemon: DockerDaemon):
-    return daemon.client().containers.list(all=True, filters={"label": OURS})
+    return daemon.client().containers.list(all=True, ignore_removed=True, filters={"label": OURS})
 
 
 @pytest.fixture
