@@ -38,7 +38,19 @@ def names_of_engine(
     referrers: Callable[[Digest], Iterable[Digest]],
     manifest: Callable[[Digest], bytes | None],
 ) -> Iterator[str]:
-    """The names of an engine in the order of writing; some may come twice.
+    """The names of an engine in the order of writing, some may come twice; as `parts_of_engine`."""
+    found = parts_of_engine(engine, records=records, referrers=referrers, manifest=manifest)
+    return (layout.blob(part) if isinstance(part, Digest) else part for part in found)
+
+
+def parts_of_engine(
+    engine: Digest,
+    *,
+    records: Iterable[tuple[Digest, bytes]],
+    referrers: Callable[[Digest], Iterable[Digest]],
+    manifest: Callable[[Digest], bytes | None],
+) -> Iterator[Digest | str]:
+    """Blobs and names of documents of an engine in the order of writing; some may come twice.
 
     Args:
         engine: its manifest digest.
@@ -46,27 +58,26 @@ def names_of_engine(
         referrers: the manifests attached to a manifest.
         manifest: the checked bytes of a manifest; None if it is nowhere.
     """
-    yield from _names_below(engine, referrers, manifest, 0)
+    yield from _parts_below(engine, referrers, manifest, 0)
     held = list(records)
     for _, data in held:
         for digest in mentions(data):
             if digest != engine:
-                yield layout.blob(digest)
+                yield digest
     for key, _ in held:
         yield layout.record(engine, key)
     for key, _ in held:
         yield layout.key(key, engine)
 
 
-def _names_below(
+def _parts_below(
     subject: Digest,
     referrers: Callable[[Digest], Iterable[Digest]],
     manifest: Callable[[Digest], bytes | None],
     depth: int,
-) -> Iterator[str]:
-    for digest in mentions(manifest(subject) or b""):
-        yield layout.blob(digest)
-    yield layout.blob(subject)
+) -> Iterator[Digest | str]:
+    yield from mentions(manifest(subject) or b"")
+    yield subject
     if depth == _MAX_DEPTH:
         raise IntegrityError(
             f"manifest {subject}: attached to something attached, {depth} times over",
@@ -74,7 +85,7 @@ def _names_below(
             reference="referrers-too-deep",
         )
     for attached in referrers(subject):
-        yield from _names_below(attached, referrers, manifest, depth + 1)
+        yield from _parts_below(attached, referrers, manifest, depth + 1)
         yield layout.referrer(subject, attached)
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
 
-_PATTERN = re.compile(r"sha256:([0-9a-f]{64})")
+_HEX = re.compile("[0-9a-f]{64}")
+_PREFIX = "sha256:"
 
 # Measured on the reference machine: 1 MiB `readinto` reaches 1.74 GB/s, 64 KiB only 1.0.
 READ_SIZE_BYTES = 1 << 20
@@ -31,7 +32,7 @@ class Digest:
     hex: str
 
     def __post_init__(self) -> None:
-        if not _PATTERN.fullmatch(f"sha256:{self.hex}"):
+        if not _HEX.fullmatch(self.hex):
             raise InvalidInput(
                 f"not a SHA-256 digest: {self.hex[:80]!r} (want 64 lower-case hex digits)",
                 hint="copy the digest from `enginectl status` or `enginectl history`",
@@ -41,14 +42,14 @@ class Digest:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `sha256:<64 hex>`; anything else, other algorithms included, is refused."""
-        match = _PATTERN.fullmatch(text)
-        if match is None:
+        text_hex = text.removeprefix(_PREFIX)
+        if not text.startswith(_PREFIX) or not _HEX.fullmatch(text_hex):
             raise InvalidInput(
                 f"not a digest: {text[:80]!r} (want sha256: and 64 lower-case hex digits)",
                 hint="copy the digest from `enginectl status` or `enginectl history`",
                 reference="invalid-digest",
             )
-        return cls(match.group(1))
+        return cls(text_hex)
 
     @classmethod
     def of(cls, data: bytes) -> Self:
@@ -70,8 +71,15 @@ class Digest:
         """The first 12 hex digits: for people, never for look-up keys."""
         return self.hex[:12]
 
+    # A collection compares and looks up millions of them: without the tuples of a dataclass.
+    def __eq__(self, other: object) -> bool:
+        return self.hex == other.hex if isinstance(other, Digest) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.hex)
+
     def __str__(self) -> str:
-        return f"sha256:{self.hex}"
+        return f"{_PREFIX}{self.hex}"
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -5,12 +5,13 @@ A document that is damaged ends the collection: what it keeps is not known, so n
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
-from engine_registry.closure import Sight, names_of_engine
+from engine_registry.ahead import read_many
+from engine_registry.closure import Sight, parts_of_engine
+from engine_registry.digest import Digest
 from engine_registry.documents import unseal
 from engine_registry.errors import IntegrityError, NotFound
 from engine_registry.events import ROLLBACK_WINDOW, Promoted, RolledBack
@@ -21,14 +22,10 @@ from engine_registry.retention import ChannelFacts, EngineFacts, ProductFacts, R
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from engine_registry.digest import Digest
     from engine_registry.events import ChannelState
     from engine_registry.gc_listing import Listing
     from engine_registry.refs import ChannelRef
     from engine_registry.registry import Registry
-
-# Reads under way at a time. A bucket answers in about 10 ms and needs them; a disk does not mind.
-READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +112,20 @@ class Reader:
         Raises:
             IntegrityError: a manifest is damaged; or, of an engine that must be whole, missing.
         """
-        with ThreadPoolExecutor(READERS) as pool:
-            yield from pool.map(
-                lambda engine: (engine, self._blobs_of(engine, facts, must_be_whole)), engines
-            )
+        yield from read_many(
+            self._registry.stores,
+            lambda engine: (engine, self._blobs_of(engine, facts, must_be_whole)),
+            engines,
+        )
 
-    def names_of(self, engine: Digest, facts: Facts, *, must_be_whole: bool = True) -> list[str]:
-        """Every name of an engine in the order of writing, each once; raises as `blobs_of`."""
+    def names_of(self, engine: Digest, facts: Facts) -> list[str]:
+        """Every name of a whole engine in the order of writing, each once; raises as `blobs_of`."""
+        parts = dict.fromkeys(self._parts_of(engine, facts, must_be_whole=True))
+        return [layout.blob(part) if isinstance(part, Digest) else part for part in parts]
+
+    def _parts_of(
+        self, engine: Digest, facts: Facts, *, must_be_whole: bool
+    ) -> Iterator[Digest | str]:
 
         def manifest(digest: Digest) -> bytes | None:
             data = self._sight.manifest(digest)
@@ -135,7 +139,7 @@ class Reader:
                 )
             return data
 
-        names = names_of_engine(
+        return parts_of_engine(
             engine,
             records=[
                 (one.build_key, f"{one.record.lock} {one.record.provenance}".encode())
@@ -144,16 +148,10 @@ class Reader:
             referrers=self._referrers,
             manifest=manifest,
         )
-        return list(dict.fromkeys(names))
 
     def _blobs_of(self, engine: Digest, facts: Facts, must_be_whole: bool) -> set[Digest]:
-        prefix = f"{layout.BLOBS}/"
-        found = (
-            layout.digest_of(name.removeprefix(prefix))
-            for name in self.names_of(engine, facts, must_be_whole=must_be_whole)
-            if name.startswith(prefix)
-        )
-        return {digest for digest in found if digest is not None}
+        parts = self._parts_of(engine, facts, must_be_whole=must_be_whole)
+        return {part for part in parts if isinstance(part, Digest)}
 
     def _referrers(self, subject: Digest) -> list[Digest]:
         shelves = (self._listing.stored, self._listing.trashed)
@@ -163,13 +161,12 @@ class Reader:
         stored, trashed = self._listing.stored.records, self._listing.trashed.records
         wanted = [
             (engine, key)
-            for engine in {*stored, *trashed}
+            for engine in stored | trashed
             for key in stored.get(engine, set()) | trashed.get(engine, set())
         ]
-        with ThreadPoolExecutor(READERS) as pool:
-            for found in pool.map(self._record, wanted):
-                if found is not None:
-                    facts.built.setdefault(found.record.engine, []).append(found)
+        for found in read_many(self._registry.stores, self._record, wanted):
+            if found is not None:
+                facts.built.setdefault(found.record.engine, []).append(found)
 
     def _record(self, wanted: tuple[Digest, Digest]) -> Built | None:
         engine, key = wanted
@@ -184,16 +181,16 @@ class Reader:
 
     def _read_releases(self, facts: Facts) -> None:
         wanted = sorted({*self._listing.stored.releases, *self._listing.trashed.releases})
-        with ThreadPoolExecutor(READERS) as pool:
-            for ref, found in zip(wanted, pool.map(self._release, wanted), strict=True):
-                if found is not None:
-                    release, digest = found
-                    facts.releases[ref] = ReleaseFacts(
-                        number=ref.number,
-                        engine=release.content.engine,
-                        created_at=release.created_at,
-                    )
-                    facts.digests[ref] = digest
+        read = read_many(self._registry.stores, self._release, wanted)
+        for ref, found in zip(wanted, read, strict=True):
+            if found is not None:
+                release, digest = found
+                facts.releases[ref] = ReleaseFacts(
+                    number=ref.number,
+                    engine=release.content.engine,
+                    created_at=release.created_at,
+                )
+                facts.digests[ref] = digest
 
     def _release(self, ref: ReleaseRef) -> tuple[Release, Digest] | None:
         name = layout.release(ref)

@@ -9,12 +9,12 @@ until it is SETTLED.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
+from engine_registry.ahead import read_many
 from engine_registry.index_file import connected, read_meta, remove, write_meta
 from engine_registry.index_query import EngineQuery, Found, find_engines, outcomes_text, sortable
 from engine_registry.refs import ProductRef
@@ -34,8 +34,6 @@ SETTLED = timedelta(minutes=3)  # from a note to what it tells of it is millisec
 # Entries of `touched/` are kept for 60 days (`gc_survey.KEEP_TOUCHES`).
 # An index not refreshed for longer is made anew; so is one that is ahead of a clock that went back.
 OLDEST = timedelta(days=50)
-# Reads under way at a time. A bucket answers in about 10 ms and needs them; a disk does not mind.
-_READERS = 16
 _BATCH = 512
 
 
@@ -117,19 +115,15 @@ class Index:
         on_read: Callable[[int, int], None] | None,
     ) -> None:
         products: set[str] = set()
-        with ThreadPoolExecutor(_READERS) as pool:
-            for start in range(0, len(engines), _BATCH):
-                batch = engines[start : start + _BATCH]
-                for digest, (records, gates) in zip(
-                    batch, pool.map(self._facts, batch), strict=True
-                ):
-                    products |= _drop(connection, digest)
-                    products |= {f"{record.model}/{record.target}" for record in records}
-                    _keep(connection, digest, records, gates)
-                if on_read is not None:
-                    on_read(min(start + _BATCH, len(engines)), len(engines))
-            for product in sorted(products):
-                self._read_releases(connection, product)
+        read = read_many(self._registry.stores, self._facts, engines)
+        for done, (digest, (records, gates)) in enumerate(zip(engines, read, strict=True), 1):
+            products |= _drop(connection, digest)
+            products |= {f"{record.model}/{record.target}" for record in records}
+            _keep(connection, digest, records, gates)
+            if on_read is not None and (done % _BATCH == 0 or done == len(engines)):
+                on_read(done, len(engines))
+        for product in sorted(products):
+            self._read_releases(connection, product)
 
     def _facts(self, digest: Digest) -> tuple[tuple[Record, ...], dict[str, tuple[str, str]]]:
         records = self._registry.engines.records(digest)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from engine_registry.errors import Incompatible
 
@@ -160,8 +160,7 @@ class Inventory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgedFile:
+class AgedFile(NamedTuple):
     """One stored name, its size, and how long ago it was written, restored or discarded."""
 
     name: str

@@ -91,7 +91,7 @@ class FileBlobs:
         self._root.require()
         with reading(self._root.path, f"open blob {digest}"):
             try:
-                return cast("BinaryIO", ReadFile(self._path(digest)))
+                return cast("BinaryIO", ReadFile(f"{self._root.path}/{layout.blob(digest)}"))
             except FileNotFoundError:
                 raise _missing(digest) from None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine_registry import layout
 from engine_registry.backends.filesystem.durable import (
     READ_ONLY,
+    ReadFile,
     ensure_dir,
     link_into,
     reading,
@@ -65,7 +66,8 @@ class FileDocuments:
         self._root.require()
         with reading(self._root.path, f"read {name}"):
             try:
-                return self._root.path_of(name).read_bytes()
+                with ReadFile(self._root.path_of(name)) as stream:
+                    return stream.readall()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 raise NotFound(
                     f"{name}: not in the registry at {self._root.path}",

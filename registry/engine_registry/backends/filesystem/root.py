@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
@@ -39,6 +39,8 @@ CACHE = "cache"
 SWEEP_AFTER_S = 600.0
 # What a directory may hold and still count as empty: our own, and a fresh ext4 volume's.
 _EMPTY = {TMP, CACHE, "lost+found"}
+# Parts of a path that lead to where they are.
+_NOWHERE = frozenset({"", "."})
 
 
 class StoreRoot:
@@ -58,14 +60,14 @@ class StoreRoot:
 
     def path_of(self, name: str) -> Path:
         """The path of a stored name; a name that could leave the root is refused."""
-        pure = PurePosixPath(name)
-        if pure.is_absolute() or not pure.parts or ".." in pure.parts:
+        parts = name.split("/")
+        if name.startswith("/") or ".." in parts or _NOWHERE.issuperset(parts):
             raise InvalidInput(
                 f"not a stored name: {name[:120]!r}",
                 hint="names in a registry are relative and stay inside it",
                 reference="invalid-stored-name",
             )
-        return self.path / pure
+        return self.path / name
 
     def require(self) -> None:
         """Confirm that there is a registry here to read from.
