@@ -179,20 +179,30 @@ def test_one_contestants_trouble_is_a_row_and_not_the_end(tmp_path):
     assert any("busy may be better" in caveat for caveat in result.caveats)
 
 
-def test_an_endpoint_that_refuses_a_field_is_asked_without_it_and_the_page_says_so(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "so"),
+    [
+        ("temperature", "; asked by core for temperature 0, it draws by its own default"),
+        ("top_p", ""),  # the suite asks for 1.0, as everybody does who says nothing
+    ],
+)
+def test_an_endpoint_that_refuses_a_field_is_asked_without_it_and_the_page_says_so(
+    tmp_path, field, so
+):
     with (
-        endpoint(answers=GOOD, structured=FITS, refused_field="temperature") as (proud, server),
+        endpoint(answers=GOOD, structured=FITS, refused_field=field) as (proud, server),
         endpoint(answers=GOOD, structured=FITS) as (good, _),
     ):
         result = bake(tmp_path, [at("proud", proud), at("good", good, price=9.0)])
     assert result.winner == "proud"
     after_the_probe = [truth.body for truth in server.truths][12:]
     assert len(after_the_probe) > 20
-    assert not any("temperature" in body for body in after_the_probe)
+    assert not any(field in body for body in after_the_probe)
     assert all("seed" in body for body in after_the_probe)
-    said = "proud was asked in its own way: it refuses temperature; it draws its answers by its own"
-    assert any(caveat.startswith(said) for caveat in result.caveats)
-    assert "refuses temperature" in to_html(result)
+    [said] = [one for one in result.caveats if one.startswith("proud was asked in its own way")]
+    assert said.removeprefix(f"proud was asked in its own way: it refuses {field}").startswith(so)
+    assert ("by its own default" in said) == bool(so)
+    assert f"refuses {field}" in to_html(result)
 
 
 def test_everybody_in_trouble_is_no_verdict_on_anybody(tmp_path):

@@ -75,9 +75,14 @@ def _manners(found: Mapping[str, Measured]) -> Iterable[str]:
         by = measured.served_by
         if by is None or not (by.dropped or by.renamed):
             continue
-        drawn = {"temperature", "top_p"} & set(by.dropped)
+        drawn = [
+            f"{suite.name} for {', '.join(suite.drawn_by_default)}"
+            for suite in measured.suites
+            if suite.drawn_by_default
+        ]
         so = (
-            "; it draws its answers by its own default, so another run may answer otherwise"
+            f"; asked by {listed(drawn)}, it draws by its own default, so another run may answer "
+            "otherwise"
             if drawn
             else ""
         )

@@ -17,6 +17,7 @@ from engine_pipeline.gates.lane_run import run_lane
 from engine_pipeline.gates.overhead import client_overhead
 from engine_pipeline.gates.performance import measure
 from engine_pipeline.gates.scratch import scratch
+from engine_pipeline.gates.served_by import drawn_by_default
 from engine_pipeline.gates.speed_gate import is_near
 from engine_pipeline.nvml.watch import GpuWatch
 from engine_pipeline.workload.arrival import Concurrency
@@ -138,7 +139,12 @@ async def _ask_suites(
             )
             _still_there(served, f"suite {suite.name}")
             _was_asked(cases, suite)
-            scores.append(SuiteScore(name=suite.name, digest=suite.digest, cases=cases))
+            drawn = drawn_by_default(served.by, suite) if served.by else ()
+            scores.append(
+                SuiteScore(
+                    name=suite.name, digest=suite.digest, cases=cases, drawn_by_default=drawn
+                )
+            )
     return tuple(scores), advisers
 
 

@@ -26,11 +26,16 @@ if TYPE_CHECKING:
 
 
 class SuiteScore(Value):
-    """A suite's cases and how they went."""
+    """A suite's cases and how they went.
+
+    Attributes:
+        drawn_by_default: sampling that it asks for and the endpoint refuses, e.g. `temperature 0`.
+    """
 
     name: Slug
     digest: Digest
     cases: Annotated[tuple[CaseResult, ...], Field(min_length=1)]
+    drawn_by_default: tuple[str, ...] = ()
 
 
 class StructuredResult(Value):

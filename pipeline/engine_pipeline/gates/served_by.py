@@ -60,20 +60,30 @@ def served_by(endpoint: Endpoint, manners: Manners) -> ServedBy:
     )
 
 
+def drawn_by_default(served: ServedBy, suite: Suite) -> tuple[str, ...]:
+    """What a suite or a case of it asks for that the endpoint draws as it likes, with its values.
+
+    1.0 is what the API takes where nothing is said, so nothing is lost of it; nor of a seed.
+    """
+    asked = [suite.sampling_of(case) for case in suite.cases]
+    values = {
+        name: sorted({getattr(one, name) for one in asked} - {1.0})
+        for name in ("temperature", "top_p")
+        if name in served.dropped
+    }
+    return tuple(f"{name} {value:g}" for name, found in values.items() for value in found)
+
+
 def sampling_finding(served: ServedBy, suite: Suite) -> tuple[Outcome, str] | None:
     """What it means that some of the sampling could not be sent; None if all of it was."""
     lost = [name for name in ("temperature", "top_p", "seed") if name in served.dropped]
     if not lost:
         return None
-    asked = suite.sampling.model_dump()
-    # 1.0 is what the API takes where nothing is said, so nothing is lost.
-    drawn = [name for name in lost if name != "seed" and asked[name] != 1.0]
-    if drawn:
-        wanted = ", ".join(f"{name} {asked[name]:g}" for name in drawn)
+    if drawn := drawn_by_default(served, suite):
         return (
             Outcome.INCONCLUSIVE,
-            f"the suite asks for {wanted}; the endpoint refuses that and draws its answers by "
-            "its own default, so another run may answer otherwise",
+            f"the suite asks for {', '.join(drawn)}; the endpoint refuses that and draws its "
+            "answers by its own default, so another run may answer otherwise",
         )
     return (
         Outcome.SKIPPED,
