@@ -67,8 +67,12 @@ history: $(TEST_VENV)/ready
 	    tests/properties/test_registry_history.py
 
 # The MLflow tests start a real server from the peers' environment; a bake-off starts vLLM.
-nightly: $(TEST_VENV)/ready .venv-peers/ready .venv-vllm/ready
+nightly: $(TEST_VENV)/ready $(TEST_VENV)/fuzzer .venv-peers/ready .venv-vllm/ready
 	$(TEST_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m nightly
+
+$(TEST_VENV)/fuzzer: $(TEST_VENV)/ready
+	$(TEST_VENV)/bin/python -m pip install $(PIP_FLAGS) 'atheris==3.0.0'
+	touch $@
 
 # BENCH_FLAGS=--quick only shows that they run; docs/benchmarks.md says what each one measures.
 bench: $(TEST_VENV)/ready

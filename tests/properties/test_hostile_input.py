@@ -4,13 +4,18 @@ Each parser is fed good examples that were damaged at random: bits flipped, piec
 swapped, spliced in from other examples or from a list of what attackers like. A few hundred inputs
 each here, over a million in all in the nightly run (`ENGINE_CI_FUZZ_INPUTS` sets the number each).
 A failure names the seed; `damaged(examples, seed)` gives the same bytes again.
+
+At night a fuzzer (`guided.py`) also chooses inputs by the code that they reach.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +26,8 @@ from tests.properties.ways_in import PARSERS, fed, room
 
 INPUTS = int(os.environ.get("ENGINE_CI_FUZZ_INPUTS", "150"))
 NIGHTLY_INPUTS = 70_000
+GUIDED_S = 60
+ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 20  # a parser that takes longer for some kilobytes hangs
 TOKENS = (
     b"../../etc/passwd\0/abs\0\xff\xfe\xed\xa0\x80\0&a [*a,*a,*a]\0{}\0[]\0null\0-1\0"
@@ -121,3 +128,22 @@ def test_over_a_million_damaged_inputs_in_all(kind, scratch, proved):
     counts = feed(kind, range(INPUTS, INPUTS + NIGHTLY_INPUTS), scratch)
     proved(str(counts))
     assert len(PARSERS) * NIGHTLY_INPUTS >= 1_000_000
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", sorted(PARSERS))
+def test_inputs_chosen_by_the_code_that_they_reach(kind, tmp_path, proved):
+    pytest.importorskip("atheris", reason="atheris has builds for Linux on x86-64 only")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.properties.guided", kind, str(GUIDED_S), str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=10 * GUIDED_S,
+        check=False,
+    )
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
+    [inputs] = re.findall(r"number_of_executed_units: *([0-9]+)", ran.stderr)
+    assert int(inputs) > len(PARSERS[kind].examples)
+    proved(f"{inputs} inputs")
