@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
+from engine_registry.cause import cause_of
 from engine_registry.errors import EngineCIError, InvalidInput, NotFound, Unavailable
 from engine_registry.oci.challenge import read_challenge
 from engine_registry.oci.credentials import Credentials, docker_credentials
@@ -144,7 +145,7 @@ class Remote:
         except requests.exceptions.SSLError:
             raise self._unreachable("its certificate is not trusted, or it speaks no TLS") from None
         except (requests.exceptions.RequestException, OSError) as error:
-            return None, self._unreachable(type(error).__name__)
+            return None, self._unreachable(cause_of(error))
 
     def _session(self) -> requests.Session:
         session: requests.Session | None = getattr(self._local, "session", None)
@@ -204,7 +205,7 @@ class Remote:
                 )
             said = answer.json() if answer.status_code == 200 else {}
         except (requests.exceptions.RequestException, ValueError) as error:
-            raise self._unreachable(f"its token service: {type(error).__name__}") from None
+            raise self._unreachable(f"its token service: {cause_of(error)}") from None
         if answer.status_code == 429 or answer.status_code >= 500:
             raise self._unreachable(f"its token service answered {answer.status_code}")
         token = said.get("token") or said.get("access_token") if isinstance(said, dict) else None

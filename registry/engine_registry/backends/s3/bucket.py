@@ -7,6 +7,7 @@ need not wait.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from dataclasses import dataclass
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
 
     from engine_registry.backends.s3.address import S3Address
 
+_LOG = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 # One part or range each; more connections than parts and small requests together ever use.
 _CONNECTIONS = 64
 # Below, a body goes out with its headers in one go.
 _PIECEWISE_FROM_BYTES = 1 << 20
+# Attempts that may fail before a person hears of it: from here on it takes seconds.
+_TOLD_AT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,7 @@ class Bucket:
         self._sleep = sleep
         self._lock = Lock()
         self._client = client
+        self._told = False
 
     @property
     def client(self) -> Any:
@@ -128,6 +134,14 @@ class Bucket:
                 spent = number >= 3 and time.monotonic() - started > self._patience.deadline_s
                 if not failure.kind.retried or number == self._patience.attempts or spent:
                     raise user_error(failure, self.address, what) from error
+                if number == _TOLD_AT and not self._told:
+                    self._told = True  # many threads may be at it: once is enough
+                    _LOG.warning(
+                        "%s: cannot %s: %s; trying again for a while",
+                        self.address,
+                        what,
+                        failure.code,
+                    )
             self._pause(number)
         raise AssertionError("the last attempt returns or raises")
 

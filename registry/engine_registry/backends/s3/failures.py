@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from engine_registry.cause import cause_of
 from engine_registry.errors import EngineCIError, Incompatible, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def classify(error: Exception) -> Failure | None:
             | Truncated()
             | OSError()
         ):
-            return Failure(kind=Kind.TRANSIENT, code=name)
+            return Failure(kind=Kind.TRANSIENT, code=cause_of(error))
         case known.BotoCoreError():
             return Failure(kind=Kind.OTHER, code=name)
         case _:
