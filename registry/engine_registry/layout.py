@@ -21,12 +21,15 @@ Numbers are ten digits wide, so that a listing is in order.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from engine_registry.digest import Digest
 from engine_registry.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine_registry.refs import ChannelRef, ProductRef, ReleaseRef
 
 REGISTRY = "registry.json"
@@ -43,6 +46,24 @@ TRASH = "trash"
 CACHE = "cache"
 RETIRED = ".retired.json"
 _WIDTH = 10
+# Folders of names that only a registry has: where one lies, `registry.json` got lost or is to come.
+_TELLING = frozenset({CHANNELS, RECORDS, REFERRERS, RELEASES})
+
+
+def hint_without_info(held: Iterable[str], place: str, copy: str) -> str:
+    """What to do where a registry's folders lie without `registry.json`; "" where none of them do.
+
+    Args:
+        held: names in the directory, or of the objects, that were found.
+        place: where they lie.
+        copy: the command that copies one file there.
+    """
+    if _TELLING.isdisjoint(name.split("/")[0] for name in held):
+        return ""
+    return (
+        f"only {REGISTRY} is missing: finish the copy, then `{copy} ORIGINAL/{REGISTRY} "
+        f"{quote(place.rstrip('/') + '/')}`, where ORIGINAL is what it was copied from or another copy of it"
+    )
 
 
 def blob(digest: Digest) -> str:

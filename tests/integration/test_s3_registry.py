@@ -137,6 +137,21 @@ def test_a_prefix_that_holds_something_else_is_refused_and_left_alone(
     assert list(fake.objects) == ["p/notes.txt"]
 
 
+@pytest.mark.parametrize("first", ["blobs/sha256/" + "0" * 64, "channels/m/t/c/head.json"])
+def test_a_copy_without_its_registry_file_says_how_to_bring_that_back(
+    fake: FakeS3, server: S3Server, first: str
+) -> None:
+    url = server.url("p")
+    server.put(url, first, b"copied")
+    server.put(url, f"records/00/{'0' * 64}/{'1' * 64}.json", b"copied")
+    with pytest.raises(InvalidInput) as caught:
+        server.stores(url).documents.read("x.json")
+    assert caught.value.name == "not-a-registry"
+    assert "only registry.json is missing" in caught.value.hint
+    assert "`aws s3 cp ORIGINAL/registry.json s3://" in caught.value.hint
+    assert "/p/`" in caught.value.hint
+
+
 def test_registries_beside_each_other_do_not_see_each_other(server: S3Server) -> None:
     outer, inner = server.founded(server.url("team")), server.founded(server.url("team-2"))
     outer.documents.create("records/one.json", b"one")

@@ -1,6 +1,7 @@
 """The commands of docs/registry-format.md do what the page says."""
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,9 +12,10 @@ import pytest
 from engine_registry import layout
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
+from engine_registry.errors import InvalidInput
 from engine_registry.events import Prepared
 from engine_registry.gc import Collector
-from engine_registry.registry import Registry
+from engine_registry.registry import Registry, open_registry
 from engine_registry.retention import Retention
 from engine_registry.sets import Fate, Member, SetDecision
 from engine_registry.testing.samples import (
@@ -26,6 +28,7 @@ from engine_registry.testing.samples import (
     sample_release,
     sample_report,
 )
+from engine_registry.verify import verify
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "registry-format.md"
 BLOBS, DOCUMENTS, CHAIN, COMPLETE, LIVE = range(5)
@@ -214,3 +217,29 @@ def test_what_is_live_is_read_from_the_log_alone(
     assert line.startswith(layout.events(SAMPLE_CHANNEL))
     assert str(live.engine) in line
     assert '"number":2' in line
+
+
+def _documented_order() -> list[str]:
+    (listed,) = re.findall(r"copy (`channels`.*?) in this order", DOCUMENT.read_text(), re.DOTALL)
+    return re.findall(r"`([^`]+)`", listed)
+
+
+def test_a_copy_in_the_documented_order_is_a_whole_registry_and_until_its_last_step_none(
+    worked_on: Registry, root: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    *folders, last = _documented_order()
+    for name in (name for name in folders if (root / name).exists()):
+        shutil.copytree(root / name, copy / name)
+        with pytest.raises(InvalidInput) as caught:
+            open_registry(str(copy)).channels.channels()
+        assert caught.value.name == "not-a-registry"
+    hint = caught.value.hint
+    assert "only registry.json is missing" in hint
+    (command,) = re.findall("`(.*?)`", hint)
+    assert command == f"cp ORIGINAL/{last} {copy}/"
+    run(command.replace("ORIGINAL", str(root)), root)
+    assert verify(open_registry(str(copy))).mismatches == ()
+    state = open_registry(str(copy)).channels.state(SAMPLE_CHANNEL)
+    assert state == worked_on.channels.state(SAMPLE_CHANNEL)

@@ -126,7 +126,8 @@ class StoreRoot:
         if held and not self._check_info():
             raise InvalidInput(
                 f"{self.path} is not a registry: it holds {held[0]!r} and no {layout.REGISTRY}",
-                hint="point ENGINECTL_REGISTRY at a registry, or at an empty or new directory",
+                hint=layout.hint_without_info(held, str(self.path), "cp")
+                or "point ENGINECTL_REGISTRY at a registry, or at an empty or new directory",
                 reference="not-a-registry",
             )
 

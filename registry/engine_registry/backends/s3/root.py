@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -132,10 +133,13 @@ class S3Root:
                 continue
             if item.name == layout.REGISTRY:
                 return
+            address = f"s3://{self.objects.address.bucket}/{self.objects.address.prefix}"
+            held = [item.name, *(one.name for one in islice(self.objects.below(layout.RECORDS), 1))]
             raise InvalidInput(
                 f"{self.objects.address} is not a registry: it holds {item.name!r} and no "
                 f"{layout.REGISTRY}",
-                hint="add a prefix of its own to the address: s3://BUCKET/PREFIX",
+                hint=layout.hint_without_info(held, address, "aws s3 cp")
+                or "add a prefix of its own to the address: s3://BUCKET/PREFIX",
                 reference="not-a-registry",
             )
 
