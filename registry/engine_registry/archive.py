@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from engine_registry import layout
@@ -19,6 +18,7 @@ from engine_registry.archive_reader import ArchiveOrigin, opened
 from engine_registry.digest import READ_SIZE_BYTES, Digest
 from engine_registry.documents import seal
 from engine_registry.errors import InvalidInput, Unavailable
+from engine_registry.partial import partial_file
 from engine_registry.record import RegistryInfo
 from engine_registry.refs import ReleaseRef
 from engine_registry.transfer import bring
@@ -165,14 +165,13 @@ def _new(path: Path) -> Iterator[BinaryIO]:
             hint="name a file that does not exist yet",
             reference="path-exists",
         )
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
-        with partial.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(partial, path)
-        partial.unlink()
+        with partial_file(path) as partial:
+            with partial.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.link(partial, path)
     except FileExistsError as error:
         raise InvalidInput(
             f"cannot write {path}: it exists",
@@ -185,6 +184,3 @@ def _new(path: Path) -> Iterator[BinaryIO]:
             hint="check that its directory is there, writable and has room, then run it again",
             reference="directory-not-writable",
         ) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

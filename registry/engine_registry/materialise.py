@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import IntegrityError, InvalidInput, Unavailable
+from engine_registry.partial import partial_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from engine_registry.drafts import StoredEngine
     from engine_registry.manifest import Manifest
@@ -57,19 +56,15 @@ def new_directory(directory: Path) -> Iterator[Path]:
             hint="name a directory that does not exist yet",
             reference="path-exists",
         )
-    partial: Path | None = None
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-        partial.chmod(0o755)
-        yield partial
-        partial.rename(directory)
+        with partial_directory(directory) as partial:
+            partial.chmod(0o755)
+            yield partial
+            partial.rename(directory)
     except OSError as error:
         raise Unavailable(
             f"cannot write {directory}: {error.strerror or error}",
             hint="check that its parent is writable and has room, then run the command again",
             reference="directory-not-writable",
         ) from error
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
