@@ -62,7 +62,7 @@ def hint_without_info(held: Iterable[str], place: str, copy: str) -> str:
         return ""
     return (
         f"only {REGISTRY} is missing: finish the copy, then `{copy} ORIGINAL/{REGISTRY} "
-        f"{quote(place.rstrip('/') + '/')}`, where ORIGINAL is what it was copied from, or another copy"
+        f"{quote(place.rstrip('/') + '/')}`, ORIGINAL being what it was copied from"
     )
 
 
