@@ -58,13 +58,16 @@ class EngineCIError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
     def __init__(self, message: str, *, hint: str, reference: str | None = None) -> None:
-        self.message: str = message if message.isprintable() else _escaped(message)
+        self.message: str = visible(message)
         super().__init__(self.message)
         self.hint = hint
         self.name = reference or type(self).reference
 
 
-def _escaped(text: str) -> str:
+def visible(text: str) -> str:
+    """The text with what a terminal would obey, and line breaks, escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

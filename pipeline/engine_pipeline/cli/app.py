@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,8 +81,9 @@ class LazyGroup(click.Group):
         if name and not name.startswith("-") and name not in VERBS:
             import difflib
 
-            near = difflib.get_close_matches(name, VERBS, n=2) or ["--help"]
-            raise click.UsageError(f"no command {name!r}; did you mean {' or '.join(near)}?", ctx)
+            near = difflib.get_close_matches(name, VERBS, n=2)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"no command {name!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -125,7 +127,7 @@ def run(args: Sequence[str]) -> int:
     screen = Screen(wants_json=_wants_json(args))
     try:
         result: Any = app.main(
-            args=list(args), prog_name="enginectl", standalone_mode=False, obj=screen
+            args=list(args) or ["--help"], prog_name="enginectl", standalone_mode=False, obj=screen
         )
     except BaseException as error:
         from engine_pipeline.cli.failures import report
@@ -136,5 +138,5 @@ def run(args: Sequence[str]) -> int:
 
 def _wants_json(args: Sequence[str]) -> bool:
     """Whether the caller wants JSON; known before parsing, so usage errors are JSON too."""
-    pairs = zip(args, [*args[1:], ""], strict=True)
+    pairs = pairwise([*args, ""])
     return any(a == "--output=json" or (a in {"--output", "-o"} and b == "json") for a, b in pairs)

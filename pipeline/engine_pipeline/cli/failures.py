@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from engine_registry.errors import EngineCIError, ExitCode
+from engine_registry.errors import EngineCIError, ExitCode, visible
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Screen
@@ -39,6 +40,10 @@ def report(error: BaseException, screen: Screen) -> int:
         case BrokenPipeError():
             sys.stderr.close()
             return _BROKEN_PIPE
+        case OSError() if _is_printing(error):
+            from engine_pipeline.cli.answer import unwritable
+
+            return report(unwritable(error), screen)
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1
         case _:
@@ -48,11 +53,17 @@ def report(error: BaseException, screen: Screen) -> int:
             return _say(screen, "unexpected", message, hint, ExitCode.BUG)
 
 
+def _is_printing(error: OSError) -> bool:
+    """Whether it was raised while click itself printed a help text or a version."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename == click.utils.__file__
+
+
 def _say(screen: Screen, reference: str, message: str, hint: str, code: int) -> int:
     colour = sys.stderr.isatty()
     head = click.style("error", fg="red", bold=True) if colour else "error"
-    click.echo(f"{head}[{reference}]: {message}", err=True)
-    click.echo(f"  next: {hint}", err=True)
+    with suppress(OSError):  # nobody hears it; the exit code still says what happened
+        click.echo(f"{head}[{reference}]: {visible(message)}", err=True)
+        click.echo(f"  next: {visible(hint)}", err=True)
     if screen.wants_json:
         detail = {"reference": reference, "message": message, "hint": hint, "exit_code": int(code)}
         screen.print_json({"error": detail})

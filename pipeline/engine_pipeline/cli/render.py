@@ -6,6 +6,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from engine_registry.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
@@ -28,7 +30,11 @@ _COLOURS = {
 
 
 class Page:
-    """A growing page on standard output."""
+    """A growing page on standard output.
+
+    What a terminal would obey (reasons and names that somebody else wrote) is escaped here, for
+    every line, fact and cell.
+    """
 
     def __init__(self) -> None:
         self._console: Console | None = None
@@ -46,8 +52,8 @@ class Page:
         return self._console
 
     def line(self, text: str = "") -> None:
-        """One plain line; never interpreted as markup."""
-        sys.stdout.write(text + "\n")
+        """One plain line, or several; never interpreted as markup."""
+        sys.stdout.write("\n".join(map(visible, text.split("\n"))) + "\n")
 
     def wrapped(self, text: str, indent: str) -> None:
         """One long line, broken between words; what follows the first is indented deeper."""
@@ -68,7 +74,7 @@ class Page:
         if sys.stdout.isatty():
             self.flush()
             self.console.print(f"[bold {colour(word)}]{word}[/]", end=" ")
-            self.console.print(text, markup=False)
+            self.console.print(visible(text), markup=False)
         else:
             self.line(f"{word} {text}")
 
@@ -97,7 +103,8 @@ class Page:
             padding=(0, 2, 0, 0),
         )
         for row in rows:
-            table.add_row(*(Text(str(c), style=colour(str(c).split(" ")[0], "")) for c in row))
+            cells = [visible(str(cell)) for cell in row]
+            table.add_row(*(Text(cell, style=colour(cell.split(" ")[0], "")) for cell in cells))
         self.flush()
         self.console.print(table)
 
