@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+# Annotation of an attached bundle, as cosign has it: for listings only.
+PREDICATE_TYPE: Final = "dev.sigstore.bundle.predicateType"
 # A certificate and a log entry are a few thousand bytes beside the envelope.
 MAX_BUNDLE_BYTES = MAX_ENVELOPE_BYTES + (1 << 18)
 
@@ -55,7 +57,7 @@ def bundle_attachment(bundle: bytes, statement: bytes, made_at: datetime) -> Att
         files=((title, bundle, BUNDLE),),
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
-            "dev.sigstore.bundle.predicateType": parse_statement(statement).predicate_type,
+            PREDICATE_TYPE: parse_statement(statement).predicate_type,
             "org.opencontainers.image.created": f"{made_at:%Y-%m-%dT%H:%M:%SZ}",
         },
     )

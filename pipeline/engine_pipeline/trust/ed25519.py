@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_KEY_FILE_BYTES = 1 << 14
 _OTHERS = 0o077
+_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+_PRIVATE = "PRIVATE KEY-----"
 _NEW = "make one with `enginectl key new NAME`"
 
 
@@ -65,6 +67,9 @@ def read_public_key(pem: str, name: str) -> VerifyingKey:
     try:
         key = serialization.load_pem_public_key(pem.encode())
     except (ValueError, _unsupported()) as error:
+        if _PRIVATE in pem:
+            hint = "name the .pub file beside it; a private key belongs nowhere else"
+            raise _unusable(name, "a private key, want the public one", hint) from error
         raise _unusable(name, "no public key in PEM form", _NEW) from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise _unusable(name, f"a {type(key).__name__}, want an Ed25519 key", _NEW)
@@ -117,13 +122,17 @@ def _read_private(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MAX_KEY_FILE_BYTES)
+            if _PUBLIC in data:
+                hint = f"sign with its private half: --key {path.with_suffix('.key')}"
+                raise _unusable(str(path), "a public key, want the private one", hint)
             if mode & _OTHERS:
                 raise InvalidInput(
                     f"private key {path}: mode {mode & 0o777:o} lets others read it, want 600",
                     hint=f"chmod 600 {path}; if others could read it, make a new key",
                     reference="key-readable-by-others",
                 )
-            return file.read(MAX_KEY_FILE_BYTES)
+            return data
     except FileNotFoundError as error:
         raise NotFound(
             f"private key {path}: no such file", hint=_NEW, reference="key-missing"

@@ -54,11 +54,16 @@ KEY_ID = "org.engine-ci.signature.key-id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """A signature that is attached now; it may have been before."""
+    """A signature that is attached.
+
+    Attributes:
+        is_new: it was not attached before.
+    """
 
     role: Role
     what: str
     envelope: Digest
+    is_new: bool
 
 
 def read_signatures(registry: Registry, engine: Digest, keys: Sequence[KnownSigner]) -> Signatures:
@@ -193,12 +198,14 @@ def _attach(
         if isinstance(key, SigningKey)
         else _attached_before(registry, engine, statement, role, key)
     )
-    if envelope is None:
-        attachment = sealed(statement, role, key)
-        envelope = registry.engines.attach(
-            engine, attachment.artifact_type, attachment.files, attachment.annotations
-        )
-    return Signed(role=role, what=what, envelope=envelope)
+    if envelope is not None:
+        return Signed(role=role, what=what, envelope=envelope, is_new=False)
+    before = {link.manifest for link in registry.engines.referrers(engine)}
+    attachment = sealed(statement, role, key)
+    envelope = registry.engines.attach(
+        engine, attachment.artifact_type, attachment.files, attachment.annotations
+    )
+    return Signed(role=role, what=what, envelope=envelope, is_new=envelope not in before)
 
 
 def _attached_before(

@@ -214,8 +214,20 @@ def test_signing_again_changes_nothing(signing):
     release = released(signing, "one")
     sign_all(signing, release)
     count = len(signing.registry.engines.referrers(release.content.engine))
+    again = signing.run("sign", release.name, "--key", "ci.key", "--only", "build")
+    assert again.out.startswith("unchanged everything was signed with key")
     sign_all(signing, release)
     assert len(signing.registry.engines.referrers(release.content.engine)) == count
+
+
+def test_show_lists_signatures_as_what_they_are_labelled(signing):
+    release = released(signing, "one")
+    assert "signatures" not in signing.run("show", release.name).out
+    sign_all(signing, release)
+    shown = signing.run("show", release.name).out
+    assert "`enginectl verify --policy` judges them" in shown
+    for link in signing.registry.engines.referrers(release.content.engine, ENVELOPE):
+        assert link.manifest.short in shown
 
 
 def test_a_release_can_be_signed_when_it_is_cut(signing, monkeypatch):
@@ -268,6 +280,16 @@ def test_a_private_key_that_cannot_be_used_is_refused_with_the_reason(signing, p
     prepare(signing.root / "ci.key")
     refused = signing.run("sign", release.name, "--key", "ci.key")
     assert f"error[{reference}]" in refused.err
+
+
+def test_the_other_half_of_a_pair_is_named(signing):
+    release = released(signing, "one")
+    public = signing.run("sign", release.name, "--key", "ci.pub")
+    assert "key ci.pub: a public key, want the private one" in public.err
+    assert "--key ci.key" in public.err
+    private = signing.run("key", "show", "ci.key")
+    assert "key ci.key: a private key, want the public one" in private.err
+    assert (public.code, private.code) == (2, 2)
 
 
 def test_a_key_of_another_kind_is_refused(signing):

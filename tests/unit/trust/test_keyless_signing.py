@@ -95,7 +95,8 @@ def test_signing_again_as_the_same_identity_attaches_and_logs_nothing_new(
     engine = make_engine("one").digest
     first = sign_builds(registry, engine, workflow)
     again = sign_builds(registry, engine, signer(services, token=services.token()))
-    assert again == first
+    assert [one.envelope for one in again] == [one.envelope for one in first]
+    assert [one.is_new for one in (*first, *again)] == [True, False]
     assert services.requests.count(ENTRY) == 1
 
 

@@ -78,6 +78,7 @@ def _engine(shell: Shell, engine: Digest, release: Release | None) -> Answer:
         for record in stored.records:
             _draw_record(out, record)
         _draw_kept(out, links)
+        _draw_signatures(out, links)
         if reports:
             out.line("reports")
             out.table(
@@ -145,6 +146,25 @@ def _draw_kept(out: Page, links: list[ReferrerLink]) -> None:
     )
     if rows:
         out.table(("kept beside it", "left by step", "digest"), rows)
+
+
+def _draw_signatures(out: Page, links: list[ReferrerLink]) -> None:
+    """Whose signatures are attached, as they say of themselves."""
+    from engine_pipeline.trust.bundle import BUNDLE, PREDICATE_TYPE
+    from engine_pipeline.trust.signatures import KEY_ID, ROLE
+    from engine_registry.dsse import ENVELOPE
+
+    rows = []
+    for link in links:
+        notes = link.annotations
+        if link.artifact_type == ENVELOPE:
+            by = f"key {notes.get(KEY_ID, '-')[:12]}"
+            rows.append((notes.get(ROLE, "-"), by, link.manifest.short))
+        elif link.artifact_type == BUNDLE:
+            rows.append((notes.get(PREDICATE_TYPE, "-"), "sigstore", link.manifest.short))
+    if rows:
+        out.line("signatures, as they are labelled; `enginectl verify --policy` judges them")
+        out.table(("of", "by", "digest"), sorted(rows))
 
 
 def _report_row(link: ReferrerLink) -> tuple[str, str, str, str, str]:

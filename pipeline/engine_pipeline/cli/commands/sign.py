@@ -73,16 +73,30 @@ def command(
         "engine": str(found.engine),
         **facts,
         "signed": [
-            {"role": str(s.role), "what": s.what, "envelope": str(s.envelope)} for s in signed
+            {
+                "role": str(s.role),
+                "what": s.what,
+                "envelope": str(s.envelope),
+                "is_new": s.is_new,
+            }
+            for s in signed
         ],
     }
 
     def page(out: Page) -> None:
         who = f"key {facts['key_id'][:12]}" if "key_id" in facts else facts["identity"]
-        out.verdict("ok", f"{len(signed)} statements signed with {who}")
+        new = sum(item.is_new for item in signed)
+        if new:
+            count = "1 statement" if new == 1 else f"{new} statements"
+            out.verdict("ok", f"{count} signed with {who}")
+        else:
+            out.verdict("unchanged", f"everything was signed with {who} before")
         out.table(
-            ("role", "what", "envelope"),
-            [(str(item.role), item.what, item.envelope.short) for item in signed],
+            ("role", "what", "envelope", ""),
+            [
+                (str(item.role), item.what, item.envelope.short, "" if item.is_new else "before")
+                for item in signed
+            ],
         )
 
     return Answer(document=document, page=page)
