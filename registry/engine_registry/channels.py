@@ -7,14 +7,12 @@ lands on is decided here.
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
 from engine_registry.ahead import ahead, read_all
-from engine_registry.documents import seal, unseal, unseal_body
+from engine_registry.documents import seal, unseal
 from engine_registry.errors import (
     ChannelMoved,
     DocumentConflict,
@@ -24,6 +22,15 @@ from engine_registry.errors import (
 )
 from engine_registry.events import ChannelState, Event, fold, settles
 from engine_registry.heads import Heads
+from engine_registry.links import (
+    Link,
+    agreed_digest,
+    check_links,
+    check_numbers,
+    read_link,
+    to_restore,
+    whole_links,
+)
 from engine_registry.refs import ChannelRef, ProductRef
 from engine_registry.sets import SetDecisions, set_pending
 
@@ -74,7 +81,35 @@ class ChannelLog:
         Raises:
             IntegrityError: the log is damaged.
         """
-        return self._state(ref, CHECKED_LINKS_FAR if self._stores.is_far else CHECKED_LINKS)
+        return self._state(ref, self._links)
+
+    def urgent_state(self, ref: ChannelRef) -> ChannelState:
+        """As `checked_state`, for what must not wait: old events may be damaged or missing.
+
+        Pointer and newest event still have to agree, and whole events that follow each other to
+        chain. What is damaged is said in the process's log.
+
+        Raises:
+            IntegrityError: the newest event is damaged, or two events contradict each other.
+        """
+        return self._state(ref, self._links, whole_links)
+
+    def event_digest(self, ref: ChannelRef, number: int) -> Digest | None:
+        """The digest of one event; None if there is none. The event after it says it as well.
+
+        Raises:
+            IntegrityError: the two differ, or the event is damaged and there is none after it.
+        """
+        return agreed_digest(
+            ref,
+            number,
+            own=lambda: self._following(ref, number - 1),
+            after=lambda: self._following(ref, number),
+        )
+
+    @property
+    def _links(self) -> int:
+        return CHECKED_LINKS_FAR if self._stores.is_far else CHECKED_LINKS
 
     def append(
         self,
@@ -180,49 +215,28 @@ class ChannelLog:
                 state = fold(state, event, digest)
                 yield event, digest, state
 
-    def _state(self, ref: ChannelRef, links: int) -> ChannelState:
-        """Pointer, the events after it, and so many links of the log before it checked."""
+    def _state(
+        self, ref: ChannelRef, links: int, spared: Callable[..., list[Link]] | None = None
+    ) -> ChannelState:
+        """Pointer, the events after it, and so many links of the log before it checked.
+
+        `spared` gives those to check if some may be damaged.
+        """
         state = self._heads.read(ref) or _empty(ref)
         with ahead(self._stores) as ask:
-            following = ask(lambda: self._following(ref, state))
+            following = ask(lambda: self._following(ref, state.number))
             listed = ask(lambda: self._numbers(ref)) if links else None
             newest = range(max(1, state.number - max(links, 1) + 1), state.number + 1)
-            read = [ask(partial(self._link, ref, number)) for number in newest]
+            read = [ask(partial(read_link, self._documents, ref, number)) for number in newest]
             if listed is not None:
-                numbers = listed()
-                if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < state.number:
-                    raise _broken(ref, f"events {_missing(numbers, state.number)} missing")
-            self._check_links(ref, state, [link() for link in read])
+                first = state.number + 1 if spared else 1
+                check_numbers(ref, listed(), first=first, upto=state.number)
+            check_links(ref, state, spared(ref, read) if spared else [link() for link in read])
             found = following()
         while found is not None:
             state = fold(state, *found)
-            found = self._following(ref, state)
+            found = self._following(ref, state.number)
         return state
-
-    def _check_links(
-        self, ref: ChannelRef, state: ChannelState, links: list[tuple[str | None, str]]
-    ) -> None:
-        """The newest events up to `state` chain, and the last is the one that it says."""
-        first = state.number - len(links) + 1
-        for number, ((_, before), (stated, _)) in enumerate(pairwise(links), first + 1):
-            if stated != before:
-                raise _broken(
-                    ref, f"event {number} says the one before is {stated}, it is {before}"
-                )
-        if links and links[-1][1] != str(state.last):
-            raise _broken(
-                ref, f"the pointer says event {state.number} is {state.last}, it is {links[-1][1]}"
-            )
-
-    def _link(self, ref: ChannelRef, number: int) -> tuple[str | None, str]:
-        """What an event says of the one before, and its own digest; a pointer says it is there."""
-        name = layout.event(ref, number)
-        try:
-            data = self._documents.read(name)
-        except NotFound as error:
-            raise _broken(ref, f"event {number} is missing, the pointer names it") from error
-        body, digest = unseal_body(data, name)
-        return json.loads(body).get("previous"), str(digest)
 
     def _own_or_moved(
         self, ref: ChannelRef, decided_on: int, operation: str
@@ -247,10 +261,10 @@ class ChannelLog:
             hint=f"run `enginectl status {ref}`, then decide again",
         )
 
-    def _following(self, ref: ChannelRef, state: ChannelState) -> tuple[Event, Digest] | None:
-        """The event after `state`; None if that is the newest."""
+    def _following(self, ref: ChannelRef, number: int) -> tuple[Event, Digest] | None:
+        """The event after event `number`; None if that is the newest."""
         try:
-            return self._event(ref, state.number + 1)
+            return self._event(ref, number + 1)
         except NotFound as error:
             if error.name == "registry-missing":
                 raise
@@ -258,7 +272,12 @@ class ChannelLog:
 
     def _event(self, ref: ChannelRef, number: int) -> tuple[Event, Digest]:
         name = layout.event(ref, number)
-        return unseal(self._documents.read(name), Event, name)
+        try:
+            return unseal(self._documents.read(name), Event, name)
+        except IntegrityError as error:
+            if error.name == "document-damaged":
+                raise to_restore(error, name) from None
+            raise
 
     def _numbers(self, ref: ChannelRef) -> list[int]:
         found = (layout.number_of(child) for child in self._documents.children(layout.events(ref)))
@@ -288,17 +307,3 @@ def _parsed(text: str) -> ChannelRef | None:
         return ChannelRef.parse(text)
     except InvalidInput:
         return None
-
-
-def _missing(numbers: list[int], upto: int) -> str:
-    held = set(numbers)
-    gaps = [str(n) for n in range(1, max([*numbers, upto]) + 1) if n not in held]
-    return ", ".join(gaps[:5])
-
-
-def _broken(ref: ChannelRef, what: str) -> IntegrityError:
-    return IntegrityError(
-        f"{ref}: event log broken: {what}",
-        hint="run `enginectl verify` and restore the event files from a copy of the registry",
-        reference="event-log-broken",
-    )

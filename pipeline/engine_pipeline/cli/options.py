@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,8 @@ def verb(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
         )
         @click.option(
             "--channels",
-            type=click.Path(dir_okay=False),
+            # What is wrong with it is said by whoever reads it: a rollback goes on without.
+            type=click.Path(readable=False),
             envvar="ENGINECTL_CHANNELS",
             default="channels.yaml",
             show_default=True,
@@ -53,10 +55,10 @@ def verb(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
             show_default=True,
             help="Form of the answer on standard output.",
         )
-        @click.pass_obj
+        @click.pass_context
         @functools.wraps(function)
         def command(
-            screen: Screen,
+            context: click.Context,
             /,
             registry: str,
             channels: str,
@@ -64,12 +66,23 @@ def verb(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
             output: str,
             **arguments: Any,
         ) -> int:
+            from engine_pipeline.cli.next_command import on_the_same
             from engine_pipeline.cli.wiring import Shell
+            from engine_registry.errors import EngineCIError
 
+            screen: Screen = context.obj
             screen.wants_json = output == "json"
             shell = Shell(registry_url=registry, channels_file=channels, cache_dir=cache_dir)
+            shell.named = {
+                f"--{name}": context.params[name]
+                for name in ("registry", "channels")
+                if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            }
             try:
                 answer = function(shell, **arguments)
+            except EngineCIError as error:
+                error.hint = on_the_same(error.hint, shell.named)
+                raise
             finally:
                 shell.close()
             return screen.show(answer)
@@ -86,21 +99,22 @@ def reason(*, required: bool) -> Callable[[F], F]:
         "--reason",
         metavar="TEXT",
         required=required,
-        callback=lambda _context, _option, text: _without_secrets(text),
+        callback=lambda _context, _option, text: _recorded(text),
         help="Why; recorded in the event log.",
     )
 
 
-def _without_secrets(text: str | None) -> str | None:
-    """Masked, not refused: a rollback does not wait for a better reason."""
+def _recorded(text: str | None) -> str | None:
+    """Secrets are masked, not refused: a rollback does not wait for a better reason."""
     if text is None:
         return None
-    from engine_pipeline.redact import looks_secret, redact
+    from engine_pipeline.promote.reason import recorded_reason
+    from engine_pipeline.redact import looks_secret
 
-    if not looks_secret(text):
-        return text
-    click.echo("note: what looks like a secret in --reason is recorded as ***", err=True)
-    return redact(text)
+    reason = recorded_reason(text)
+    if looks_secret(text):
+        click.echo("note: what looks like a secret in --reason is recorded as ***", err=True)
+    return reason
 
 
 def signing(function: F) -> F:

@@ -56,6 +56,8 @@ class Shell:
         self.registry_url = registry_url
         self.channels_file = Path(channels_file)
         self._cache_dir = cache_dir
+        # Options of this command line that commands to run next need as well.
+        self.named: dict[str, str] = {}
 
     @cached_property
     def registry(self) -> Registry:
@@ -133,7 +135,14 @@ class Shell:
         from engine_pipeline.promote.policy import Policies
         from engine_pipeline.yaml_file import validated
 
-        if not self.channels_file.is_file():
+        place = os.path  # which says no where it may not look
+        if place.isdir(self.channels_file):
+            raise InvalidInput(
+                f"policies: {self.channels_file} is a directory, want a file",
+                hint=f"name the file with --channels {self.channels_file / 'channels.yaml'}",
+                reference="channels-unreadable",
+            )
+        if not place.lexists(self.channels_file):
             raise NotFound(
                 f"no policies: {self.channels_file} does not exist",
                 hint="run from the project's root, or name the file with --channels",
@@ -258,13 +267,6 @@ class Shell:
             accepts=accepting(policy.accepts) if policy is not None else STRICT,
             serves_its_image=definition.kind == "directory",
         )
-
-    def gates_for(self, record: Record) -> tuple[str, ...]:
-        """Every gate that a channel of the engine's product asks for, each once."""
-        from engine_registry.refs import ProductRef
-
-        policy = self.policies.for_product(ProductRef(record.model, record.target))
-        return tuple(dict.fromkeys(g for c in policy.channels.values() for g in c.gates))
 
     def device(self, record: Record) -> Device:
         """This machine, as a report names it; raises Incompatible if it is none of the SKU."""

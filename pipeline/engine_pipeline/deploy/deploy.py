@@ -91,7 +91,7 @@ def deploy(
     with target.held():
         wanted = wanted_of(desk, channel, target)
         before = target.read(deep=deep)
-        logged = _logged(desk.registry, channel, before.fence)
+        logged = logged_digest(desk.registry, channel, before.fence)
         findings = decide_deployment(
             wanted,
             before.fence,
@@ -142,6 +142,14 @@ def wanted_of(desk: Desk, channel: ChannelRef, target: Target) -> Deployment:
             reference="nothing-live",
         )
     live, event = state.live, state.history[0].event
+    event_digest = registry.channels.event_digest(channel, event)
+    if event_digest is None:
+        raise IntegrityError(
+            f"{channel}: event {event} put release {live.number} there, and is missing",
+            hint="run `enginectl verify`, then put the event back from a copy of the registry, as "
+            "docs/operations.md says",
+            reference="event-log-broken",
+        )
     release = registry.releases.release(ReleaseRef(channel.product, live.number))
     if (release.digest, release.content.engine) != (live.release, live.engine):
         raise IntegrityError(
@@ -154,7 +162,7 @@ def wanted_of(desk: Desk, channel: ChannelRef, target: Target) -> Deployment:
     return Deployment(
         channel=str(channel),
         event=event,
-        event_digest=registry.channels.events(channel)[event - 1][1],
+        event_digest=event_digest,
         release=release,
         settings=target.check(release),
         actor=desk.actor,
@@ -162,12 +170,11 @@ def wanted_of(desk: Desk, channel: ChannelRef, target: Target) -> Deployment:
     )
 
 
-def _logged(registry: Registry, channel: ChannelRef, fence: Fence | None) -> Digest | None:
+def logged_digest(registry: Registry, channel: ChannelRef, fence: Fence | None) -> Digest | None:
     """The channel's own digest of the event that the target remembers."""
     if fence is None or fence.channel != str(channel):
         return None
-    events = registry.channels.events(channel)
-    return events[fence.event - 1][1] if fence.event <= len(events) else None
+    return registry.channels.event_digest(channel, fence.event)
 
 
 def _lay_out(registry: Registry, engine: Digest, path: Path) -> None:

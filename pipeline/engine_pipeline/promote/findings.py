@@ -152,4 +152,5 @@ class Decision:
     @property
     def overrides(self) -> tuple[str, ...]:
         """What was accepted although a rule said no."""
-        return tuple(f"{f.rule}: {f.says}" for f in self.findings if f.overridden)
+        # A finding quotes reasons, which may be as long as all that an event takes of this.
+        return tuple(f"{f.rule}: {f.says}"[:400] for f in self.findings if f.overridden)

@@ -89,13 +89,16 @@ def current(desk: Desk, ref: ChannelRef, *, insists: bool) -> ChannelState:
     Args:
         desk: registry, actor, clock.
         ref: the channel.
-        insists: withdraw a set that is not decided yet, as a rollback or a freeze must. Otherwise
-            only one that its mover seems to have left behind.
+        insists: withdraw a set that is not decided yet, as a rollback or a freeze must, and pass
+            over old events that are damaged. Otherwise withdraw only a set that its mover seems to
+            have left behind.
 
     Raises:
         Conflict: a set is being moved there (`set-pending`).
     """
-    state = desk.registry.channels.checked_state(ref)
+    channels = desk.registry.channels
+    # Damage to what happened long ago keeps nobody from a rollback, nor from a freeze.
+    state = channels.urgent_state(ref) if insists else channels.checked_state(ref)
     pending = state.pending
     if pending is None:
         return state

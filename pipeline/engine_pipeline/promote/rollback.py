@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.promote.moves import Moved, check_overrides, commit, insist, refuse
 from engine_pipeline.promote.nodes import fit_of_nodes
+from engine_pipeline.promote.rollback_next import command, saying_next, with_commands
 from engine_pipeline.promote.rules import decide_rollback, rollback_candidates
 from engine_registry.ahead import ahead
 from engine_registry.errors import EngineCIError, NotFound
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from engine_registry.digest import Digest
     from engine_registry.drafts import StoredEngine
     from engine_registry.events import ChannelState
-    from engine_registry.record import Record, Release
+    from engine_registry.record import Record
     from engine_registry.refs import ChannelRef
     from engine_registry.registry import Registry
 
@@ -78,10 +79,11 @@ def _roll_back(
     accepted: frozenset[str],
     policy: ChannelPolicy | None,
 ) -> Moved:
-    number = to if to is not None else _default_target(state)
+    number = to if to is not None else _default_target(state, reason)
+    act = f"rollback of {channel} to release {number}"
     registry = desk.registry
     named = next((e.live.engine for e in state.history if e.live.number == number), None)
-    with ahead(registry.stores) as ask:
+    with ahead(registry.stores) as ask, saying_next(registry, act, state, number, reason, named):
         # The channel names the engine, so its bytes are looked at while the release is read.
         whole = ask(lambda: registry.engines.check_engine(named)) if named is not None else None
         release = registry.releases.release(ReleaseRef(channel.product, number))
@@ -105,8 +107,8 @@ def _roll_back(
                 records=partial(_records, registry, live.engine, check),
             ),
         )
-        refuse(f"rollback of {channel} to release {number}", decision)
-        engine = _whole(desk, release, state, check)
+        refuse(act, with_commands(registry, decision, state, number, reason, accepted))
+        engine = check()
     change = RolledBack(to=live, reason=reason, overrides=decision.overrides)
     event, after = commit(desk, channel, state, change, engine)
     if not any(entry.live == live for entry in state.history):
@@ -120,17 +122,22 @@ def _likely(state: ChannelState, to: int | None) -> Live | None:
     return next((e.live for e in entries if to is None or e.live.number == to), None)
 
 
-def _default_target(state: ChannelState) -> int:
+def _default_target(state: ChannelState, reason: str) -> int:
     found = rollback_candidates(state)
-    if not found:
-        bad = ", ".join(str(mark.number) for mark in state.bad)
-        raise NotFound(
-            f"{state.name}: no earlier good release to go back to"
-            + (f"; marked bad: {bad}" if bad else ""),
-            hint=f"see `enginectl history {state.name}`; a bad one needs --to N --override bad",
-            reference="no-rollback-target",
-        )
-    return found[0].live.number
+    if found:
+        return found[0].live.number
+    bad = [mark.number for mark in state.bad]
+    hint = f"see `enginectl history {state.name}`"
+    # The mark that came last is of what was live last.
+    last = next((e.live.number for e in state.history[1:] if e.live.number in bad), None)
+    if last is not None:
+        hint += f"; a bad one after all: {command(state, last, reason, ('bad',))}"
+    raise NotFound(
+        f"{state.name}: no earlier good release to go back to"
+        + (f"; marked bad: {', '.join(map(str, bad))}" if bad else ""),
+        hint=hint,
+        reference="no-rollback-target",
+    )
 
 
 def _was_live(desk: Desk, channel: ChannelRef, state: ChannelState, live: Live) -> bool:
@@ -151,22 +158,3 @@ def _records(
         return check().records
     except EngineCIError:
         return registry.engines.records(engine)
-
-
-def _whole(
-    desk: Desk, release: Release, state: ChannelState, check: Callable[[], StoredEngine]
-) -> StoredEngine:
-    """Check the target's bytes; a refusal names the next candidate that is whole."""
-    try:
-        return check()
-    except EngineCIError as error:
-        for entry in rollback_candidates(state):
-            if entry.live.number == release.number:
-                continue
-            try:
-                desk.registry.engines.check_engine(entry.live.engine)
-            except EngineCIError:
-                continue
-            error.hint = f"`enginectl rollback {state.name} --to {entry.live.number}` is whole"
-            break
-        raise
