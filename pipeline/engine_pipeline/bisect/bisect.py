@@ -181,13 +181,16 @@ def _nothing(fixed: tuple[str, ...]) -> InvalidInput:
 
 def _not_so(end: Try, want: Verdict, criterion: Criterion, fixed: tuple[str, ...]) -> InvalidInput:
     name, other = ("GOOD", "BAD") if want is Verdict.GOOD else ("BAD", "GOOD")
-    engine = end.engine.short if end.engine else "none"
     hint = f"name another {name}, or look at something that {name} and {other} differ in with "
     hint += "--case or --bar"
     if fixed:
         hint = f"built here it has this machine's {'; '.join(fixed)}: that may be the cause; {hint}"
+    if end.engine is None:
+        found = f"{name} could not be built or judged: {end.why}"
+    else:
+        found = f"{name} is {end.verdict} by {criterion} (engine {end.engine.short}): {end.why}"
     return InvalidInput(
-        f"{name} is {end.verdict} by {criterion} (engine {engine}): {end.why}; want {want}",
+        f"{found}; want {want}",
         hint=hint,
         reference="end-is-not-so",
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from engine_pipeline.trust.signers import Signer
     from engine_registry.digest import Digest
     from engine_registry.record import Record
+    from engine_registry.refs import ProductRef
 
 
 def judge(
@@ -90,6 +91,27 @@ def judge(
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)
     return report, attached, False
+
+
+def gates_of(shell: Shell, product: ProductRef) -> tuple[str, ...]:
+    """Every gate that a channel of the product asks for, each once; at least one.
+
+    Raises:
+        NotFound: no policy covers the product.
+        InvalidInput: none of its channels asks for a gate.
+    """
+    from engine_registry.errors import InvalidInput
+
+    policy = shell.policies.for_product(product)
+    gates = tuple(dict.fromkeys(gate for c in policy.channels.values() for gate in c.gates))
+    if not gates:
+        raise InvalidInput(
+            f"no channel of {product} asks for a gate; channels.yaml has "
+            f"{', '.join(sorted(shell.policies.gates))}",
+            hint="name one of them with --gate",
+            reference="no-gate-asked-for",
+        )
+    return gates
 
 
 def _known(

@@ -169,3 +169,38 @@ def test_a_driver_that_the_ends_were_built_under_is_named_as_untried(project, be
     same = project.run("bisect", GOOD, GOOD)
     assert same.code == 2
     assert "nothing of the engine differs" in same.err
+
+
+@pytest.mark.parametrize("how", [(), ("--plan",)])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--gate", "nope"), "no gate 'nope' in channels.yaml; there are core"),
+        (("--case", "nope"), "--case: suite core has no case 'nope'; it has one"),
+        (("--gate", "core", "--case", "onne"), "has no case 'onne'; did you mean one?; it has one"),
+        (("--bar", "nope"), "--bar: a report of gate core has no line 'nope'; it has load, finite"),
+        (("--bar", "ttft_p95_ms"), "has no line 'ttft_p95_ms'"),
+    ],
+)
+def test_what_it_cannot_be_judged_by_is_refused_before_anything_is_built(
+    project, bench, options, says, how
+):
+    ran = project.run("bisect", GOOD, BAD, *options, *how)
+    assert ran.code == 2
+    assert says in ran.err
+    assert "GOOD" not in ran.err
+    assert not (project.root / "engines").exists()
+
+
+def test_without_policies_it_ends_before_the_first_end_is_built(project, bench):
+    (project.root / "channels.yaml").rename(project.root / "elsewhere.yaml")
+    ran = project.run("bisect", GOOD, BAD, "--gate", "core")
+    assert ran.code == 8
+    assert "channels.yaml does not exist" in ran.err
+    assert not (project.root / "engines").exists()
+
+
+def test_every_line_that_a_report_can_be_judged_by_is_taken(project, bench):
+    ran = project.run("bisect", GOOD, BAD, "--bar", "degenerate answers", as_json=True)
+    assert "could not" not in ran.err
+    assert "BAD is good by degenerate answers" in ran.err

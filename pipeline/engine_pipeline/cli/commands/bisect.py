@@ -10,7 +10,7 @@ import click
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
-    from engine_pipeline.bisect.bisect import Bisection, Try
+    from engine_pipeline.bisect.bisect import Bisection, Criterion, Try
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
@@ -55,7 +55,14 @@ def command(
 
     if case is not None and bar is not None:
         raise click.UsageError("--case and --bar exclude each other")
+    criterion = Criterion(case=case, bar=bar)
+    if gate is not None:
+        _check(shell, gate, criterion)
     (one, one_host), (other, other_host) = _lock(shell, good), _lock(shell, bad)
+    judged_by = gate or ""
+    if gate is None and not (plans and criterion == Criterion()):
+        judged_by = _gate_of(shell, one)
+        _check(shell, judged_by, criterion)
     here = _host_here(shell, one)
     # What nobody has built yet is built here.
     fixed = host_differences(
@@ -70,13 +77,29 @@ def command(
     found = bisect(
         one,
         other,
-        Criterion(case=case, bar=bar),
-        judge=lambda lock: _judge(shell, lock, gate, runner),
+        criterion,
+        judge=lambda lock: _judge(shell, lock, judged_by, runner),
         say=lambda done: shell.progress.note(_line(done)),
         fixed=fixed,
     )
     shell.close()
     return _answer(found)
+
+
+def _gate_of(shell: Shell, lock: BuildLock) -> str:
+    """The first gate that a channel of the product asks for."""
+    from engine_pipeline.cli.judging import gates_of
+    from engine_registry.refs import ProductRef
+
+    return gates_of(shell, ProductRef(lock.spec.model.name, lock.spec.target.sku))[0]
+
+
+def _check(shell: Shell, gate: str, criterion: Criterion) -> None:
+    """Before anything is looked up or built: whether there is such a gate, case and line."""
+    from engine_pipeline.bisect.lines import check_criterion
+
+    policy = shell.policies.gate(gate)
+    check_criterion(criterion, gate, policy, shell.suite(policy.suite))
 
 
 def _host_here(shell: Shell, lock: BuildLock) -> dict[str, str]:
@@ -106,7 +129,7 @@ def _lock(shell: Shell, text: str) -> tuple[BuildLock, dict[str, str] | None]:
     return type(lock).model_validate(plain), host
 
 
-def _judge(shell: Shell, lock: BuildLock, gate: str | None, runner: str) -> tuple[Digest, Report]:
+def _judge(shell: Shell, lock: BuildLock, gate: str, runner: str) -> tuple[Digest, Report]:
     from engine_pipeline.build.build import build
     from engine_pipeline.cli.judging import judge
     from engine_pipeline.cli.wiring import utc_now
@@ -136,8 +159,7 @@ def _judge(shell: Shell, lock: BuildLock, gate: str | None, runner: str) -> tupl
         for record in shell.registry.engines.records(built.engine)
         if record.build_key == built.build_key
     )
-    name = gate or shell.gates_for(record)[0]
-    report, _, _ = judge(shell, record, name, again=False, key=None)
+    report, _, _ = judge(shell, record, gate, again=False, key=None)
     return built.engine, report
 
 
@@ -160,7 +182,7 @@ def _planned(changes: Any, built: int, fixed: tuple[str, ...]) -> Answer:
 
         if changes:
             out.table(("input", "good → bad"), [(c.name, c.says) for c in changes])
-            ends = ("both ends", "the other end", "no end, both exist")[built]
+            ends = ("both ends", "the other end", "neither end (both exist)")[built]
             more = f" and at most {counted(between, 'state')} between them" if between else ""
             out.line(f"{counted(len(changes), 'input')} to try; to build: {ends}{more}")
         else:

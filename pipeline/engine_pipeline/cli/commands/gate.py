@@ -120,14 +120,15 @@ def command(
             for report in judge_running(shell, asked, names, suite=suite, min_score=min_score)
         ]
     else:
-        from engine_pipeline.cli.judging import judge
+        from engine_pipeline.cli.judging import gates_of, judge
         from engine_pipeline.cli.lookup import latest_record
+        from engine_registry.refs import ProductRef
 
         _refuse_without_endpoint(engine, model, suite, api_key_env)
         key = shell.signer(sign_with)
         digest = shell.registry.resolve_engine(engine or "")
         record = latest_record(shell.registry.engines.records(digest))
-        gates = names or shell.gates_for(record)
+        gates = names or gates_of(shell, ProductRef(record.model, record.target))
         files = checked_files(report_files, junit, gates)
         judged = [
             judge(shell, record, name, again=again, key=key, against=against, parents=parents)
