@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ import pytest
 from engine_pipeline.cli.app import run
 from engine_pipeline.cli.wiring import Shell
 from engine_pipeline.targets.tree import Tree
+from engine_registry import layout
 from tests.servers.triton import Fault
 from tests.unit.targets.gpu_engines import SKU, TENSORRT, VERSION, backend_for
 from tests.unit.targets.triton_yard import SEEN_AS, TritonYard
@@ -114,8 +118,9 @@ def test_damaged_files_are_exit_11_and_the_way_out_heals_them(desk: Desk, yard: 
     assert desk.run("drift", CHANNEL, "--target", target).code == 0
     found = desk.run("drift", CHANNEL, "--target", target, "--deep")
     assert found.code == 11
-    assert "--deep`" in found.out
-    assert desk.run("deploy", CHANNEL, "--target", target, "--deep").code == 0
+    (command,) = re.findall(r"next: `enginectl (.*?)`", found.out)
+    assert "--deep" in command
+    assert desk.run(*shlex.split(command)).code == 0
     assert desk.run("drift", CHANNEL, "--target", target, "--deep").code == 0
 
 
@@ -308,3 +313,49 @@ def test_of_many_deployers_at_once_one_does_it_and_the_others_are_told(desk: Des
     assert 0 in codes
     assert [path.name[0] for path in (yard.place / "versions").iterdir()] == ["1"]
     assert desk.run("drift", CHANNEL, "--target", target, "--deep").code == 0
+
+
+def test_a_restored_registry_that_lacks_the_newest_event_takes_its_targets_over_as_hinted(
+    desk: Desk, yard: Yard, monkeypatch: pytest.MonkeyPatch
+):
+    desk.targets(one=directory(desk, "one"), two=directory(desk, "two"))
+    yard.promote(yard.release("a"))
+    shutil.copytree(desk.root / "engines", desk.root / "copy")
+    yard.promote(yard.release("b"))
+    assert desk.run("deploy", CHANNEL).code == 0
+    shutil.rmtree(desk.root / "engines")
+    monkeypatch.setenv("ENGINECTL_REGISTRY", "file:///lost")
+    copy = ("--registry", f"file://{desk.root}/copy", "--targets", "targets.yaml")
+    looked = desk.run("drift", CHANNEL, *copy)
+    assert looked.code == 10
+    assert "event 2 (" in looked.out
+    assert "not in this registry's log" in looked.out
+    commands = re.findall(r"`enginectl (.*?)`", looked.out)
+    assert len(commands) == 2
+    refused = desk.run("deploy", CHANNEL, *copy)
+    assert refused.code == 7
+    assert "error[rule-log]" in refused.err
+    commands.append(re.findall(r"`enginectl (.*?)`", refused.err)[0])
+    for command in commands:
+        assert desk.run(*shlex.split(command)).code == 0, command
+    assert desk.run("drift", CHANNEL, *copy).code == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_old_event_that_is_damaged_or_missing_keeps_nobody_from_deploying(
+    desk: Desk, yard: Yard, number: int, is_gone: bool
+):
+    target = ("--target", f"directory:{yard.place}")
+    yard.promote(yard.release("a"))
+    yard.promote(yard.release("b"))
+    assert desk.run("deploy", CHANNEL, *target).code == 0
+    yard.roll_back(yard.releases[0])
+    event = desk.root / "engines" / layout.event(PROD, number)
+    event.unlink()
+    if not is_gone:
+        event.write_text("junk")
+    assert desk.run("drift", CHANNEL, *target).code == 10
+    done = desk.run("deploy", CHANNEL, *target)
+    assert done.code == 0, done.err
+    assert "serves release 1" in done.out

@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 _COMMAND = re.compile(r"`enginectl ([a-z][^`]*)`")
 
 
-def on_the_same(hint: str, named: Mapping[str, str]) -> str:
+def on_the_same(hint: str, named: Mapping[str, str], verb: str = "") -> str:
     """`hint`, its commands with the options that this command line named and they do not.
 
     Args:
         hint: text with commands in backticks.
         named: options with their values, e.g. `--registry`.
+        verb: the one command that takes them; all, if it is empty.
     """
 
     def completed(match: re.Match[str]) -> str:
         command = match.group(1)
+        if verb not in {"", command.split()[0]}:
+            return match.group(0)
         added = "".join(
             f" {option} {quote(value)}"
             for option, value in named.items()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from engine_pipeline.cli.next_command import on_the_same
 from engine_registry.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def chosen_targets(
             reference="target-follows-another",
         )
     return (Chosen(name=target, definition=definition),)
+
+
+def same_target(hint: str, name: str, targets_file: str | None) -> str:
+    """`hint`, its commands that deploy for this target alone, by the same list of targets."""
+    options = {"--target": name} | ({"--targets": targets_file} if targets_file else {})
+    return on_the_same(hint, options, verb="deploy")
 
 
 def served_text(reading: Reading) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine_pipeline.deploy.deploy import wanted_of
+from engine_pipeline.deploy.deploy import logged_digest, wanted_of
 from engine_pipeline.deploy.rules import Difference, differences
 from engine_pipeline.targets.port import Running
 
 if TYPE_CHECKING:
     from engine_pipeline.promote.moves import Desk
-    from engine_pipeline.targets.port import Deployment, Reading, Target
+    from engine_pipeline.targets.port import Deployment, Fence, Reading, Target
     from engine_registry.refs import ChannelRef
 
 
@@ -22,12 +22,15 @@ class Drift:
     Attributes:
         differences: empty if the target serves what the channel says.
         is_damaged: files there are not the engine's: worse than another release.
+        unknown_event: what was deployed there last, if this registry's log does not have it: the
+            registry is another one, or a copy that lacks the newest events.
     """
 
     wanted: Deployment
     reading: Reading
     differences: tuple[Difference, ...]
     is_damaged: bool
+    unknown_event: Fence | None = None
 
 
 def find_drift(desk: Desk, channel: ChannelRef, target: Target, *, deep: bool) -> Drift:
@@ -39,10 +42,14 @@ def find_drift(desk: Desk, channel: ChannelRef, target: Target, *, deep: bool) -
     """
     wanted = wanted_of(desk, channel, target)
     reading = target.read(deep=deep)
-    serves = reading.serves
+    serves, fence = reading.serves, reading.fence
+    is_of_channel = fence is not None and fence.channel == str(channel)
+    logged = logged_digest(desk.registry, channel, fence)
+    is_known = not is_of_channel or (fence is not None and logged == fence.event_digest)
     return Drift(
         wanted=wanted,
         reading=reading,
         differences=differences(wanted, reading),
         is_damaged=isinstance(serves, Running) and bool(serves.damaged),
+        unknown_event=None if is_known else fence,
     )

@@ -59,7 +59,8 @@ def decide_deployment(
         rule="follows",
         holds=fence.channel == wanted.channel,
         says=f"the target follows {fence.channel}, asked for is {wanted.channel}",
-        hint=f"deploy {fence.channel}, or add --rebind to let it follow {wanted.channel}",
+        hint=f"`enginectl deploy {fence.channel}`, or let it follow {wanted.channel} from now on: "
+        f"`enginectl deploy {wanted.channel} --rebind`",
     )
     if not follows.holds:
         return (follows, *fit)
@@ -68,7 +69,9 @@ def decide_deployment(
         holds=logged == fence.event_digest,
         says=f"the target has event {fence.event} as {fence.event_digest.short}, the channel's log "
         f"has it as {logged.short if logged else 'no such event'}",
-        hint="name the registry it was deployed from, or add --rebind if this is the right one",
+        hint=f"if this registry is the right one from now on (a copy of a lost one, say): "
+        f"`enginectl deploy {wanted.channel} --rebind`; otherwise name the one it was deployed "
+        "from with --registry",
         exit_code=ExitCode.CONFLICT,
     )
     newest = Finding(

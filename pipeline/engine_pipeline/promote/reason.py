@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from engine_pipeline.redact import redact
+from engine_pipeline.redact import looks_secret, redact
 from engine_registry.errors import InvalidInput
 
 # What an event takes (`engine_registry.record.Text`).
@@ -27,7 +27,8 @@ def recorded_reason(text: str) -> str:
     bad = next((c for c in line if unicodedata.category(c) == "Cc" or c in _TURNING), None)
     if bad is not None:
         raise _unusable(f"holds the control character U+{ord(bad):04X}")
-    line = redact(line)
+    if looks_secret(line):
+        line = redact(line)
     if len(line) > MAX_CHARS:
         raise _unusable(f"has {len(line):,} characters, at most {MAX_CHARS} are recorded")
     return line

@@ -10,6 +10,7 @@ import click
 from engine_pipeline.cli.options import verb
 from engine_pipeline.cli.target_choice import (
     chosen_targets,
+    same_target,
     served_document,
     served_text,
     target_options,
@@ -58,6 +59,8 @@ def command(
         try:
             done.append((one, _deploy(shell, one, node=node, deep=deep, rebind=rebind)))
         except EngineCIError as error:
+            if target is not None or len(chosen) > 1:
+                error.hint = same_target(error.hint, one.name, targets_file)
             _tell_the_rest(error, one, chosen, done)
             raise
     return _answer(done)

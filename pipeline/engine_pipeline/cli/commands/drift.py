@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine_pipeline.cli.next_command import on_the_same
 from engine_pipeline.cli.options import verb
 from engine_pipeline.cli.target_choice import (
     chosen_targets,
+    same_target,
     served_document,
     served_text,
     target_options,
@@ -17,7 +19,7 @@ from engine_registry.errors import EngineCIError, ExitCode
 from engine_registry.refs import ChannelRef
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
@@ -45,7 +47,7 @@ def command(
     if len(chosen) == 1:
         drift = _look(shell, chosen[0], deep=deep)
         note_drift(shell, [(chosen[0].name, drift)])
-        return _answer([(chosen[0], drift)])
+        return _answer([(chosen[0], drift)], shell.named, targets_file)
     found: list[tuple[Chosen, Drift | EngineCIError]] = []
     for one in chosen:
         try:
@@ -54,7 +56,7 @@ def command(
             found.append((one, error))
     compared = [(one.name, d) for one, d in found if not isinstance(d, EngineCIError)]
     note_drift(shell, compared)
-    return _answer(found)
+    return _answer(found, shell.named, targets_file)
 
 
 def _look(shell: Shell, one: Chosen, *, deep: bool) -> Drift:
@@ -63,16 +65,23 @@ def _look(shell: Shell, one: Chosen, *, deep: bool) -> Drift:
     return find_drift(shell.desk, one.definition.ref, shell.target(one.definition), deep=deep)
 
 
-def _answer(found: Sequence[tuple[Chosen, Drift | EngineCIError]]) -> Answer:
+def _answer(
+    found: Sequence[tuple[Chosen, Drift | EngineCIError]],
+    named: Mapping[str, str],
+    targets_file: str | None,
+) -> Answer:
     from engine_pipeline.cli.answer import Answer
 
     def page(out: Page) -> None:
         for one, drift in found:
             if isinstance(drift, EngineCIError):
                 out.verdict("errored", f"{one.name} could not be compared: {drift.message}")
-                out.line(f"  next: {drift.hint}")
-            else:
-                _draw(out, one, drift)
+                out.line(f"  next: {on_the_same(drift.hint, named)}")
+                continue
+            _draw(out, one, drift)
+            if drift.differences:
+                hint = same_target(_next(drift), one.name, targets_file)
+                out.line(f"  next: {on_the_same(hint, named)}")
 
     document = {"targets": [_document(one, drift) for one, drift in found]}
     return Answer(document=document, page=page, exit_code=_exit_code([d for _, d in found]))
@@ -104,8 +113,19 @@ def _draw(out: Page, one: Chosen, drift: Drift) -> None:
     for difference in drift.differences:
         out.line(f"  {difference.what}")
         out.facts([("  channel", difference.channel), ("  target", difference.target)])
+
+
+def _next(drift: Drift) -> str:
     deep = " --deep" if drift.is_damaged else ""
-    out.line(f"  next: `enginectl deploy {channel} --target {one.name}{deep}`")
+    command = f"`enginectl deploy {drift.wanted.channel}{deep}`"
+    fence = drift.unknown_event
+    if fence is None:
+        return command
+    rebind = command.replace("deploy ", "deploy --rebind ", 1)
+    return (
+        f"event {fence.event} ({fence.event_digest.short}) was deployed there, and is not in this "
+        f"registry's log; if this registry is the right one from now on: {rebind}"
+    )
 
 
 def _exit_code(found: Sequence[Drift | EngineCIError]) -> ExitCode:
