@@ -42,7 +42,8 @@ class Findings:
     def add(self, name: str, kind: MismatchKind, *, expected: object, found: object) -> None:
         """Record one mismatch; what is harmless goes to the notes."""
         where = self.notes if kind in _HARMLESS else self.mismatches
-        where.add(Mismatch(name=name, kind=kind, expected=str(expected), found=str(found)))
+        said = str(found).removeprefix(f"{name}: ")  # errors begin with it
+        where.add(Mismatch(name=name, kind=kind, expected=str(expected), found=said))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine_registry import layout
+from engine_registry.affected import affected
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, canonical_json, seal
 from engine_registry.errors import NotFound, Unavailable
@@ -315,3 +316,31 @@ def test_what_is_stored_while_a_verification_runs_is_not_called_missing(
         lambda: iter(sorted({*listed, *late}, key=lambda f: f.name)),
     )
     assert verify(filled).mismatches == ()
+
+
+def test_who_needs_a_damaged_file_is_told(filled: Registry, tmp_path):
+    [one, two] = [filled.engines.engine(engine) for engine in filled.engines.all_engines()]
+    layer = next(layer for layer in two.manifest.layers if layer not in one.manifest.layers)
+    found = affected(filled, [mismatch(layout.blob(layer.digest))])
+    [release] = [
+        r for r in filled.releases.releases(SAMPLE_PRODUCT) if r.content.engine == two.digest
+    ]
+    live = filled.channels.state(SAMPLE_CHANNEL).live
+    said = f"engine {two.digest.short}, {release.name}"
+    if live is not None and live.engine == two.digest:
+        said += f"; live on {SAMPLE_CHANNEL}"
+    assert [str(item) for item in found] == [said]
+
+
+def test_what_nobody_needs_concerns_nobody(filled: Registry):
+    assert affected(filled, [mismatch(layout.blob(Digest.of(b"nobody's")))]) == []
+
+
+def test_a_manifest_that_is_gone_concerns_its_engine(filled: Registry):
+    engine = next(filled.engines.all_engines())
+    [found] = affected(filled, [mismatch(layout.blob(engine))])
+    assert found.engine == engine
+
+
+def mismatch(name: str) -> Mismatch:
+    return Mismatch(name=name, kind=MismatchKind.DAMAGED, expected="x", found="y")

@@ -39,6 +39,7 @@ def command(shell: Shell, name: str | None) -> Answer:
 def _everything(shell: Shell) -> Answer:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import size
+    from engine_registry.affected import affected
     from engine_registry.errors import ExitCode
     from engine_registry.verify import verify
 
@@ -47,19 +48,31 @@ def _everything(shell: Shell) -> Answer:
         shell.registry,
         progress=lambda done, total: shell.progress.update(done, total, "bytes"),
     )
+    concerned = affected(shell.registry, report.mismatches) if report.mismatches else []
     shell.close()
     document = {
         "ok": not report.mismatches,
         "files": report.files,
         "bytes": report.size_bytes,
         "mismatches": [_row(mismatch) for mismatch in report.mismatches],
+        "affected": [
+            {
+                "engine": str(one.engine),
+                "releases": [str(ref) for ref in one.releases],
+                "live": [str(channel) for channel in one.live],
+            }
+            for one in concerned
+        ],
         "notes": [_row(note) for note in report.notes],
     }
 
     def page(out: Page) -> None:
         count = f"{report.files} files, {size(report.size_bytes)}"
         if report.mismatches:
-            out.verdict("failed", f"{len(report.mismatches)} mismatches in {count}")
+            wrong = len(report.mismatches)
+            out.verdict(
+                "failed", f"{wrong} {'mismatch' if wrong == 1 else 'mismatches'} in {count}"
+            )
         else:
             out.verdict("ok", f"every digest matches: {count}")
         for mismatch in report.mismatches:
@@ -68,6 +81,12 @@ def _everything(shell: Shell) -> Answer:
         for note in report.notes:
             out.line(f"  note, {note.kind}: {note.name}")
             out.facts([("  want", note.expected), ("  found", note.found)])
+        for one in concerned:
+            out.line(f"  needed by {one}")
+        if report.mismatches:
+            out.line(
+                "  next: put these files back (docs/operations.md, Bytes are damaged or missing)"
+            )
 
     code = ExitCode.INTEGRITY if report.mismatches else ExitCode.DONE
     return Answer(document=document, page=page, exit_code=code)
