@@ -18,9 +18,12 @@ from engine_registry.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from engine_registry.errors import EngineCIError
+
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 1 << 20
+_SHOWN_FILES = 8
 
 
 class InvalidDocument(InvalidInput):
@@ -52,11 +55,7 @@ def load_yaml(path: Path, *, reference: str = "yaml-invalid") -> tuple[Any, Posi
     """
     try:
         if not path.is_file():
-            raise NotFound(
-                f"{path}: no such file",
-                hint="check the path; `enginectl validate` takes the path of a YAML file",
-                reference="file-not-found",
-            )
+            raise _no_file(path, reference)
         size = path.stat().st_size
         data = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
@@ -69,6 +68,27 @@ def load_yaml(path: Path, *, reference: str = "yaml-invalid") -> tuple[Any, Posi
         problem = Problem(line=1, path="", text=f"{size} bytes, at most {MAX_BYTES} are read")
         raise InvalidDocument(str(path), (problem,), reference=reference)
     return parse_yaml(data, str(path), reference=reference)
+
+
+def _no_file(path: Path, reference: str) -> EngineCIError:
+    """What is at `path` instead of a file, and what lies beside it."""
+    if path.exists():
+        found = "a directory" if path.is_dir() else "no regular file"
+        near = path if path.is_dir() else path.parent
+        return InvalidInput(
+            f"{path}: {found}, want a YAML file", hint=_files_in(near), reference=reference
+        )
+    return NotFound(
+        f"{path}: no such file", hint=_files_in(path.parent), reference="file-not-found"
+    )
+
+
+def _files_in(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"check the path: there is no folder {folder}"
+    names = sorted(path.name for path in folder.glob("*.yaml"))
+    shown = ", ".join(names[:_SHOWN_FILES]) + (", …" if len(names) > _SHOWN_FILES else "")
+    return f"check the path; YAML files in {folder}: {shown or 'none'}"
 
 
 def parse_yaml(data: bytes, name: str, *, reference: str = "yaml-invalid") -> tuple[Any, Positions]:

@@ -90,7 +90,8 @@ def read_log(
         keeps_secrets: keep lines with what looks like a secret; else they are left out.
 
     Raises:
-        NotFound, InvalidInput: no such file, not text, too large, or a line that is no chat.
+        NotFound: no such file.
+        InvalidInput: not text, too large, a line that is no chat, or nothing that is one.
     """
     found = Import()
     answered: set[str] = set()
@@ -118,11 +119,26 @@ def read_log(
         found.cases[read.case.id] = read.case
         if read.answered:
             answered.add(read.case.id)
+    if not found.cases:
+        raise _nothing_in(path, found)
     if len(found.cases) > limit:
         found.left_out = len(found.cases) - limit
         found.cases = {name: found.cases[name] for name in sorted(found.cases)[:limit]}
     found.answered = len(answered & set(found.cases))
     return found
+
+
+def _nothing_in(path: Path, found: Import) -> InvalidInput:
+    why = []
+    if found.skipped:
+        why.append(f"{some_lines(list(found.skipped))}: {next(iter(found.skipped.values()))}")
+    if found.secret_lines:
+        why.append(f"{some_lines(found.secret_lines)}: looks like a secret")
+    return InvalidInput(
+        f"{path}: no line of the log could be used: {'; '.join(why) or 'it is empty'}",
+        hint="want one JSON object a line, with `messages` or with `prompt`",
+        reference="suite-log-invalid",
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

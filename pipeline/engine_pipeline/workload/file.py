@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine_pipeline.whole_file import replace_whole
 from engine_pipeline.workload.model import Workload
 from engine_pipeline.yaml_file import validated
-from engine_registry.errors import InvalidInput, NotFound, Unavailable
+from engine_registry.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,15 +63,10 @@ def write_workload(path: Path, workload: Workload) -> None:
     """Write the file, whole or not at all.
 
     Raises:
-        InvalidInput: there is something already.
+        Conflict: there is something already.
         Unavailable: it cannot be written.
     """
-    if path.exists():
-        raise InvalidInput(
-            f"{path} exists already, and gates may pin it",
-            hint="remove it first, or name another file with --out",
-            reference="workload-exists",
-        )
+    refuse_existing(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(path, workload_text(workload).encode())
@@ -81,6 +76,16 @@ def write_workload(path: Path, workload: Workload) -> None:
             hint="check the permissions of its folder, then run the command again",
             reference="workload-not-written",
         ) from error
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise Conflict if there is something already: gates may pin it."""
+    if path.exists():
+        raise Conflict(
+            f"{path} is there already, and gates may pin it",
+            hint=f"move it away, or name another file: --out {path.with_stem(path.stem + '-2')}",
+            reference="workload-exists",
+        )
 
 
 def workload_text(workload: Workload) -> str:
@@ -100,21 +105,35 @@ def read_log(path: Path) -> Iterator[bytes]:
 
     Raises:
         NotFound: no such file.
-        InvalidInput: it cannot be read.
+        InvalidInput: it is none, or not whole.
+        Unavailable: it cannot be read.
     """
-    if not path.is_file():
+    if not path.exists():
         raise NotFound(
             f"{path}: no such log",
             hint="name a file with one JSON object a line, also compressed (.gz)",
             reference="workload-log-missing",
         )
+    if not path.is_file():
+        found = "a directory" if path.is_dir() else "no regular file"
+        raise InvalidInput(
+            f"{path}: {found}, want a log",
+            hint="name a file with one JSON object a line, also compressed (.gz)",
+            reference="workload-log-unusable",
+        )
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as log:
             yield from _lines(log.readline)
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InvalidInput(
-            f"{path}: cannot be read: {error}",
-            hint="check its permissions, and whether it is whole",
+            f"{path}: not a whole .gz file: {error}",
+            hint="bring the file again, whole, or unpack it and name what was in it",
+            reference="workload-log-unusable",
+        ) from error
+    except OSError as error:
+        raise Unavailable(
+            f"{path}: cannot be read: {error.strerror or error}",
+            hint="check the file and its permissions, then run the command again",
             reference="workload-log-unreadable",
         ) from error
 

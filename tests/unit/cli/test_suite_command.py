@@ -49,7 +49,30 @@ def test_a_new_suite_has_an_owner_and_a_place(project):
     assert "needs --into" in project.run("suite", "import", path).err
     odd = project.run("suite", "import", path, "--into", "golden_prompts/Odd Name", *NEW[2:])
     assert odd.code == 2
-    assert "is no name of small letters" in odd.err
+    assert "'Odd Name' is no name: want small letters" in odd.err
+    lost = project.run("suite", "import", path, "--into", "elsewhere/desk", *NEW[2:])
+    assert lost.code == 2
+    assert "gates look for suites in golden_prompts: want --into golden_prompts/desk" in lost.err
+    assert not (project.root / "elsewhere").exists()
+
+
+def test_what_only_an_import_takes_is_refused_with_an_export(project):
+    ran = project.run("suite", "export", "core", "--into", "x", "--limit", "3")
+    assert ran.code == 2
+    assert "--into, --limit goes with import, not with export" in ran.err
+    assert project.run("suite", "export", "core").code == 0
+
+
+def test_a_log_without_a_chat_makes_no_suite(project):
+    ran = project.run("suite", "import", log(project), *NEW)
+    assert ran.code == 2
+    assert "no line of the log could be used: it is empty" in ran.err
+    assert not (project.root / "golden_prompts/desk").exists()
+
+
+def test_one_is_said_as_one(project):
+    ran = project.run("suite", "import", log(project, "A?"), *NEW)
+    assert "ok 1 case from 1 line of" in ran.out
 
 
 def test_a_secret_is_told_by_its_line_and_never_shown(project):

@@ -48,8 +48,42 @@ def test_a_log_becomes_a_workload_that_says_where_it_comes_from_and_nothing_of_w
 def test_a_second_capture_does_not_write_over_the_first(project, log):
     assert project.run("workload", "capture", log).code == 0
     again = project.run("workload", "capture", log)
-    assert again.code == 2
-    assert "exists already" in again.err
+    assert again.code == 7
+    assert "may-2026.yaml is there already" in again.err
+    assert "--out workloads/may-2026-2.yaml" in again.err
+
+
+@pytest.mark.parametrize("name", ["Chat", "a b", "../../x", "-", "a" * 65])
+def test_a_name_that_is_none_is_refused_before_the_log_is_read(project, name):
+    done = project.run("workload", "capture", "nothing.jsonl", f"--name={name}")
+    assert done.code == 2
+    assert done.err.startswith(f"error[usage]: --name: {name!r} is no name: want small letters")
+
+
+def test_a_log_with_a_long_name_gives_a_name_that_fits(project):
+    (project.root / f"{'a' * 90}.jsonl").write_text(LOG)
+    done = project.run("workload", "capture", f"{'a' * 90}.jsonl")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("capture", "golden_prompts"), 2, "golden_prompts: a directory, want a log"),
+        (("capture", "/dev/null"), 2, "/dev/null: no regular file, want a log"),
+        (("capture", "torn.jsonl.gz"), 2, "torn.jsonl.gz: not a whole .gz file"),
+        (("show", "golden_prompts"), 2, "golden_prompts: a directory, want a YAML file"),
+        (("show", "/dev/null"), 2, "/dev/null: no regular file, want a YAML file"),
+        (("show", "nope.yaml"), 8, "YAML files in .: channels.yaml"),
+        (("show", "no/nope.yaml"), 8, "there is no folder no"),
+        (("show", "channels.yaml", "--name", "chat"), 2, "--name goes with capture"),
+    ],
+)
+def test_what_is_no_such_file_is_said_as_what_it_is(project, args, code, says):
+    (project.root / "torn.jsonl.gz").write_bytes(b"no gzip")
+    done = project.run("workload", *args)
+    assert says in done.err
+    assert done.code == code
 
 
 def test_a_log_that_is_not_there_is_named(project):

@@ -20,7 +20,7 @@ from engine_pipeline.workload.file import (
 )
 from engine_pipeline.workload.lengths import Fixed, Histogram
 from engine_pipeline.workload.log_line import Seen, read_line
-from engine_registry.errors import InvalidInput, NotFound
+from engine_registry.errors import Conflict, InvalidInput, NotFound
 
 SECRET = "my account number is 4711 and my name is Ada"
 
@@ -213,7 +213,7 @@ def test_a_captured_workload_is_read_back_as_it_was(tmp_path: Path):
 def test_a_workload_is_not_written_over(tmp_path: Path):
     path = tmp_path / "w.yaml"
     path.write_text("mine")
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(Conflict, match="is there already"):
         write_workload(path, capture(log([0, 1]), name="w"))
     assert path.read_text() == "mine"
 
@@ -235,7 +235,7 @@ def test_a_compressed_log_is_read_and_a_cut_one_refused(tmp_path: Path):
     path.write_bytes(whole)
     assert len(list(read_log(path))) == 3
     path.write_bytes(whole[:-9])
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="not a whole .gz file"):
         list(read_log(path))
     with pytest.raises(NotFound, match="no such log"):
         list(read_log(tmp_path / "none"))

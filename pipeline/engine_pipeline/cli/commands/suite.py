@@ -70,12 +70,40 @@ def command(shell: Shell, action: str, subject: str, into: Path | None, **option
     output.
     """
     if action == "export":
+        _refuse_what_is_imports(into)
         return _export(shell.suite(subject))
     if into is None:
         raise click.UsageError("import needs --into golden_prompts/NAME")
+    _check_place(shell, into)
     if (options["ideal_as"] == "similar") != (options["at_least"] is not None):
         raise click.UsageError("--ideal-as similar and --at-least COSINE go together")
     return _import(shell, Path(subject), into, options)
+
+
+def _refuse_what_is_imports(into: Path | None) -> None:
+    """Options of `import` that were typed for an export, which would do nothing with them."""
+    context = click.get_current_context()
+    typed = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name
+        in {"into", "tag", "owner", "model", "max_tokens", "limit", "ideal_as"}
+        | {"at_least", "skip_invalid", "keep_secrets"}
+        and context.get_parameter_source(option.name or "")
+        is click.core.ParameterSource.COMMANDLINE
+    ]
+    if typed:
+        where = f"; write the lines to a file with `> {into.name}.jsonl`" if into else ""
+        raise click.UsageError(f"{', '.join(typed)} goes with import, not with export{where}")
+
+
+def _check_place(shell: Shell, into: Path) -> None:
+    """Refuse a folder in which no gate would look for the suite."""
+    if into.resolve().parent != shell.suites_dir.resolve():
+        raise click.UsageError(
+            f"--into {into}: gates look for suites in {shell.suites_dir}: "
+            f"want --into {shell.suites_dir / into.name}"
+        )
 
 
 def _export(suite: Suite) -> Answer:
@@ -93,14 +121,20 @@ def _export(suite: Suite) -> Answer:
 
 def _import(shell: Shell, log: Path, into: Path, options: dict[str, Any]) -> Answer:
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.render import counted
+    from engine_pipeline.cli.slug_option import slug
     from engine_pipeline.gates.suite_import import case_files, read_log, some_lines, write_files
 
+    slug(options["tag"], "--tag")
     known = _known(into)
-    if known is None and not (options["owner"] and options["model"]):
-        raise click.UsageError(f"{into} is a new suite: name its --owner and its --model")
+    if known is None:
+        if not (options["owner"] and options["model"]):
+            raise click.UsageError(f"{into} is a new suite: name its --owner and its --model")
+        slug(into.name, "--into")
+        slug(options["model"], "--model")
     found = read_log(
         log,
-        tag=_slug(options["tag"], "--tag"),
+        tag=options["tag"],
         ideal_as=options["ideal_as"],
         at_least=options["at_least"],
         limit=options["limit"],
@@ -130,7 +164,8 @@ def _import(shell: Shell, log: Path, into: Path, options: dict[str, Any]) -> Ans
     }
 
     def page(out: Page) -> None:
-        out.verdict("ok", f"{len(fresh)} cases from {found.lines} lines of {log}")
+        cases, lines = counted(len(fresh), "case"), counted(found.lines, "line")
+        out.verdict("ok", f"{cases} from {lines} of {log}")
         dropped = ", ".join(
             f"{name} ({count})" for name, count in found.ignored.most_common(_SHOWN)
         )
@@ -163,10 +198,10 @@ def _head(log: Path, into: Path, names: list[str], options: dict[str, Any]) -> s
     from engine_pipeline.gates.suite_import import head_text
 
     fields = {
-        "name": _slug(into.name, "--into"),
+        "name": into.name,
         "owner": options["owner"],
         "description": f"Chats captured in {log.name}.",
-        "model": _slug(options["model"], "--model"),
+        "model": options["model"],
         "reference": {"spec": "none", "note": "No reference engine: captured, not recorded."},
         "sampling": {
             "temperature": 0.0,
@@ -176,19 +211,6 @@ def _head(log: Path, into: Path, names: list[str], options: dict[str, Any]) -> s
         },
     }
     return head_text(fields, names)
-
-
-def _slug(text: str, option: str) -> str:
-    from pydantic import TypeAdapter, ValidationError
-
-    from engine_registry.refs import Slug
-
-    try:
-        return TypeAdapter(Slug).validate_python(text)
-    except ValidationError as error:
-        raise click.UsageError(
-            f"{option}: {text!r} is no name of small letters, digits and dashes"
-        ) from error
 
 
 def _warn(shell: Shell, log: Path, found: Import, *, kept: bool) -> None:

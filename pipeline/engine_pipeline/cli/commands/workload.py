@@ -48,6 +48,9 @@ def command(
     from engine_pipeline.workload.file import load_workload
 
     if action == "show":
+        for option, value in (("--name", name), ("--out", out)):
+            if value is not None:
+                raise click.UsageError(f"{option} goes with capture, not with show")
         workload, path = load_workload(file), file
     else:
         workload, path = _captured(shell, file, name, out, requests)
@@ -70,25 +73,29 @@ def _captured(
 ) -> tuple[Workload, Path]:
     import re
 
+    from engine_pipeline.cli.slug_option import slug
     from engine_pipeline.workload.capture import capture
-    from engine_pipeline.workload.file import read_log, write_workload
+    from engine_pipeline.workload.file import read_log, refuse_existing, write_workload
 
     stem = log.name.removesuffix(".gz").rpartition(".")[0] or log.name
-    called = name or re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "captured"
-    workload = capture(read_log(log), name=called, requests=requests)
+    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:64].strip("-") or "captured"
+    called = plain if name is None else slug(name, "--name")
     path = out or shell.channels_file.parent / _FOLDER / f"{called}.yaml"
+    refuse_existing(path)
+    workload = capture(read_log(log), name=called, requests=requests)
     write_workload(path, workload)
     return workload, path
 
 
 def _draw(out: Page, workload: Workload) -> None:
+    from engine_pipeline.cli.render import counted
     from engine_pipeline.workload.model import describe
 
     out.facts([("workload", workload.name), *describe(workload), ("digest", workload.digest)])
     captured = workload.captured
     if captured is None:
         return
-    out.line(f"captured from {captured.lines} lines")
+    out.line(f"captured from {counted(captured.lines, 'line')}")
     for reason, count in captured.skipped.items():
         out.line(f"    skipped {count}: {reason}")
     if captured.dispersion is not None:
