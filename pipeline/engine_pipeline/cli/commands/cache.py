@@ -88,7 +88,7 @@ def _trim(shell: Shell, limit: int | None, yes: bool) -> Answer:
 
 def _fill(shell: Shell, references: tuple[str, ...]) -> Answer:
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.cli.wiring_cache import near_cache, node_cache
+    from engine_pipeline.cli.wiring_cache import LIMIT, cache_limit, near_cache, node_cache
 
     cache = near_cache(shell)
     wanted = [shell.registry.resolve_engine(text) for text in references]
@@ -104,7 +104,9 @@ def _fill(shell: Shell, references: tuple[str, ...]) -> Answer:
 
     def page(out: Page) -> None:
         if cache is None:
-            out.line("nothing is kept: no ENGINECTL_CACHE_LIMIT, or the registry is near anyway")
+            here = "the registry is on this node's own file system, engines are linked from there"
+            off = f"{LIMIT} is not set; e.g. export {LIMIT}=200GB"
+            out.line(f"nothing is kept: {off if cache_limit() is None else here}")
         elif not done:
             out.line("nothing to fetch: all that targets of this node need is here")
         for one in done:

@@ -84,11 +84,12 @@ def command(
     }
 
     def page(out: Page) -> None:
+        from engine_pipeline.cli.render import counted
+
         who = f"key {facts['key_id'][:12]}" if "key_id" in facts else facts["identity"]
         new = sum(item.is_new for item in signed)
         if new:
-            count = "1 statement" if new == 1 else f"{new} statements"
-            out.verdict("ok", f"{count} signed with {who}")
+            out.verdict("ok", f"{counted(new, 'statement')} signed with {who}")
         else:
             out.verdict("unchanged", f"everything was signed with {who} before")
         out.table(
