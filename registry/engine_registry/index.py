@@ -11,23 +11,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from engine_registry import layout
 from engine_registry.ahead import read_many
+from engine_registry.digest import Digest
+from engine_registry.errors import IntegrityError, NotFound
+from engine_registry.index_damage import Damaged, read_damaged, write_damaged
 from engine_registry.index_file import connected, read_meta, remove, write_meta
 from engine_registry.index_query import EngineQuery, Found, find_engines, outcomes_text, sortable
-from engine_registry.refs import ProductRef
+from engine_registry.refs import ProductRef, ReleaseRef
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from engine_registry.digest import Digest
     from engine_registry.record import Record
     from engine_registry.registry import Registry
     from engine_registry.touched import Touched
+
+# Records, and the newest report of each gate: when, and its outcome.
+_Facts: TypeAlias = "tuple[tuple[Record, ...], dict[str, tuple[str, str]]]"
 
 OVERLAP = timedelta(minutes=15)
 SETTLED = timedelta(minutes=3)  # from a note to what it tells of it is milliseconds
@@ -66,7 +71,8 @@ class Index:
     ) -> int:
         """Read what was touched since the last time, or everything; how many engines were read.
 
-        One transaction: killed anywhere, the index is as it was.
+        One transaction: killed anywhere, the index is as it was. What is not whole is left out and
+        named by `damaged`; it is read again each time.
 
         Args:
             rebuild: forget what is known.
@@ -89,12 +95,15 @@ class Index:
                 _forget(connection)
             # Listed before anything is read: what is noted from here on is for the next refresh.
             notes = _unsettled(connection, self._registry.touches.since((since or now) - OVERLAP))
+            before = () if is_new else read_damaged(connection)
+            again = {Digest.parse(item.engine) for item in before if item.engine}
             engines = (
                 list(self._registry.engines.all_engines())
                 if is_new
-                else sorted({note.engine for note in notes})
+                else sorted({note.engine for note in notes} | again)
             )
-            self._read(connection, engines, on_read)
+            products = {item.product for item in before if item.product}
+            write_damaged(connection, self._read(connection, engines, products, on_read))
             _settle(connection, notes, now)
             write_meta(connection, "refreshed_at", now.isoformat())
             connection.commit()
@@ -105,6 +114,11 @@ class Index:
         with connected(self._path, self._founded()) as connection:
             return find_engines(connection, query)
 
+    def damaged(self) -> tuple[Damaged, ...]:
+        """What could not be read at the last `refresh`, and so is not found."""
+        with connected(self._path, self._founded()) as connection:
+            return read_damaged(connection)
+
     def _founded(self) -> str:
         return self._registry.info().created_at.isoformat()
 
@@ -112,20 +126,33 @@ class Index:
         self,
         connection: sqlite3.Connection,
         engines: Sequence[Digest],
+        products: set[str],
         on_read: Callable[[int, int], None] | None,
-    ) -> None:
-        products: set[str] = set()
+    ) -> list[Damaged]:
+        """Read these engines, and the releases of their products and of `products`; the damage."""
+        damaged = []
         read = read_many(self._registry.stores, self._facts, engines)
-        for done, (digest, (records, gates)) in enumerate(zip(engines, read, strict=True), 1):
+        for done, (digest, found) in enumerate(zip(engines, read, strict=True), 1):
             products |= _drop(connection, digest)
-            products |= {f"{record.model}/{record.target}" for record in records}
-            _keep(connection, digest, records, gates)
+            if isinstance(found, IntegrityError):
+                damaged.append(Damaged.of(found, engine=str(digest)))
+            else:
+                records, gates = found
+                products |= {f"{record.model}/{record.target}" for record in records}
+                _keep(connection, digest, records, gates)
             if on_read is not None and (done % _BATCH == 0 or done == len(engines)):
                 on_read(done, len(engines))
         for product in sorted(products):
-            self._read_releases(connection, product)
+            damaged += self._read_releases(connection, product)
+        return damaged
 
-    def _facts(self, digest: Digest) -> tuple[tuple[Record, ...], dict[str, tuple[str, str]]]:
+    def _facts(self, digest: Digest) -> _Facts | IntegrityError:
+        try:
+            return self._whole_facts(digest)
+        except IntegrityError as error:
+            return error
+
+    def _whole_facts(self, digest: Digest) -> _Facts:
         records = self._registry.engines.records(digest)
         names = self._gates
         newest: dict[str, tuple[str, str]] = {}
@@ -138,7 +165,7 @@ class Index:
                 newest[gate] = entry
         return records, newest
 
-    def _read_releases(self, connection: sqlite3.Connection, product: str) -> None:
+    def _read_releases(self, connection: sqlite3.Connection, product: str) -> list[Damaged]:
         ref = ProductRef.parse(product)
         listed = map(
             layout.number_of, self._registry.stores.documents.children(layout.releases(ref))
@@ -154,17 +181,25 @@ class Index:
             "DELETE FROM releases WHERE product = ? AND number = ?",
             [(product, number) for number in known - held],
         )
-        if held - known:
-            for release in self._registry.releases.releases(ref):
+        damaged = []
+        for number in sorted(held - known):
+            try:
+                release = self._registry.releases.release(ReleaseRef(ref, number))
+            except IntegrityError as error:
+                damaged.append(Damaged.of(error, product=product))
+            except NotFound:
+                continue  # removed meanwhile
+            else:
                 connection.execute(
                     "INSERT OR REPLACE INTO releases VALUES (?, ?, ?)",
-                    (product, release.number, str(release.content.engine)),
+                    (product, number, str(release.content.engine)),
                 )
         connection.execute(
             "UPDATE engines SET is_released = EXISTS "
             "(SELECT 1 FROM releases r WHERE r.engine = engines.digest) WHERE product = ?",
             (product,),
         )
+        return damaged
 
 
 def _forget(connection: sqlite3.Connection) -> None:

@@ -51,8 +51,11 @@ def command(
 
     TEXT is the start of an engine digest or build key, or a part of a spec's name. Answers come
     from an index in the cache directory that is brought up to date first; it may be deleted.
+    What is damaged is named below the others, with exit code 11.
     """
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.say_damaged import draw_damaged
+    from engine_registry.errors import ExitCode
     from engine_registry.index_query import EngineQuery
 
     query = EngineQuery(
@@ -67,12 +70,21 @@ def command(
     )
     shell.index.refresh(rebuild=rebuild, on_read=lambda done, of: _say(shell, done, of))
     found = shell.index.find(query)
-    document = {"total": found.total, "engines": [_document(engine) for engine in found.engines]}
+    damaged = shell.index.damaged()
+    document = {
+        "total": found.total,
+        "engines": [_document(engine) for engine in found.engines],
+        "damaged": [
+            {"reference": d.reference, "message": d.message, "hint": d.hint} for d in damaged
+        ],
+    }
 
     def page(out: Page) -> None:
         _draw(out, found, shell.registry_url)
+        draw_damaged(out, [(d.message, d.hint) for d in damaged])
 
-    return Answer(document=document, page=page)
+    code = ExitCode.INTEGRITY if damaged else ExitCode.DONE
+    return Answer(document=document, page=page, exit_code=code)
 
 
 def _say(shell: Shell, done: int, of: int) -> None:

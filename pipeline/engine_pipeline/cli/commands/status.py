@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine_pipeline.cli.options import verb
+from engine_registry.errors import ExitCode, IntegrityError, NotFound
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
+    from engine_registry.errors import EngineCIError
     from engine_registry.events import ChannelState
     from engine_registry.record import Release
     from engine_registry.refs import ChannelRef
@@ -20,23 +23,61 @@ if TYPE_CHECKING:
 @verb("status")
 @click.argument("name", required=False, metavar="[MODEL/TARGET[/CHANNEL]]")
 def command(shell: Shell, name: str | None) -> Answer:
-    """What is live where: all channels, those of one MODEL/TARGET, or one channel."""
-    from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.cli.say_channel import state_document
+    """What is live where: all channels, those of one MODEL/TARGET, or one channel.
 
-    states = [shell.registry.channels.state(ref) for ref in _channels(shell, name)]
-    releases = [_live_release(shell, state) for state in states]
+    A channel that cannot be read does not hide the others: it is named below them, with what is
+    wrong, and the exit code is 11, or 8 if nothing is damaged but something is missing.
+    """
+    from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.next_command import on_the_same
+    from engine_pipeline.cli.say_channel import state_document
+    from engine_pipeline.cli.say_damaged import draw_damaged
+
+    found = [_look(shell, ref) for ref in _channels(shell, name)]
+    rows = [(one.state, one.release) for one in found if one.state is not None]
+    broken = [(one.ref, one.error) for one in found if one.error is not None]
+    if not rows and len(broken) == 1 and len(found) == 1:
+        raise broken[0][1]
     document = {
         "channels": [
             {**state_document(s), "release": r.model_dump(mode="json") if r else None}
-            for s, r in zip(states, releases, strict=True)
-        ]
+            for s, r in rows
+        ],
+        "damaged": [
+            {"channel": str(ref), "reference": e.name, "message": e.message, "hint": e.hint}
+            for ref, e in broken
+        ],
     }
 
     def page(out: Page) -> None:
-        _draw(out, states, releases, shell.registry_url)
+        if rows or not broken:
+            _draw(out, rows, shell.registry_url)
+        said = ((f"{ref}: {e.message}", on_the_same(e.hint, shell.named)) for ref, e in broken)
+        draw_damaged(out, said)
 
-    return Answer(document=document, page=page)
+    codes = {error.exit_code for _, error in broken}
+    return Answer(document=document, page=page, exit_code=max(codes, default=ExitCode.DONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """A channel as far as it can be read, and what cannot."""
+
+    ref: ChannelRef
+    state: ChannelState | None = None
+    release: Release | None = None
+    error: EngineCIError | None = None
+
+
+def _look(shell: Shell, ref: ChannelRef) -> _Looked:
+    state = None
+    try:
+        state = shell.registry.channels.state(ref)
+        return _Looked(ref=ref, state=state, release=_live_release(shell, state))
+    except (IntegrityError, NotFound) as error:
+        if error.name == "registry-missing":
+            raise
+        return _Looked(ref=ref, state=state, error=error)
 
 
 def _channels(shell: Shell, name: str | None) -> list[ChannelRef]:
@@ -58,35 +99,32 @@ def _live_release(shell: Shell, state: ChannelState) -> Release | None:
     return shell.registry.releases.release(ref)
 
 
-def _draw(
-    out: Page, states: list[ChannelState], releases: list[Release | None], registry_url: str
-) -> None:
+def _draw(out: Page, rows_of: list[tuple[ChannelState, Release | None]], registry_url: str) -> None:
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import flags
     from engine_pipeline.cli.say_set import pending_lines
 
-    if not states:
+    if not rows_of:
         out.line(f"no channels yet in {registry_url}")
         out.line("next: `enginectl release ENGINE`, then `enginectl promote RELEASE --to staging`")
         return
     product = ""
     rows: list[tuple[Any, ...]] = []
     titled: list[tuple[str, list[tuple[Any, ...]]]] = []
-    for state, release in zip(states, releases, strict=True):
+    for state, release in rows_of:
         if f"{state.model}/{state.target}" != product:
             product, rows = f"{state.model}/{state.target}", []
             titled.append((product, rows))
-        if release is None or state.live is None:
+        if state.live is None:
             rows.append((state.channel, "nothing live", "", "", "", flags(state)))
             continue
         since = when(state.history[0].since)
-        content = release.content
         rows.append(
             (
                 state.channel,
-                release.number,
-                content.engine.short,
-                content.precision,
+                state.live.number,
+                state.live.engine.short,
+                release.content.precision if release is not None else "damaged",
                 since,
                 flags(state),
             )
@@ -94,7 +132,7 @@ def _draw(
     for title, lines in titled:
         out.line(title)
         out.table(("channel", "release", "engine", "precision", "live since", "state"), lines)
-    for state in states:
+    for state, _ in rows_of:
         if state.pending is not None:
             for line in pending_lines(state.name, state.pending, None):
                 out.line(line)
