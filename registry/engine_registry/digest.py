@@ -35,7 +35,7 @@ class Digest:
         if not _HEX.fullmatch(self.hex):
             raise InvalidInput(
                 f"not a SHA-256 digest: {self.hex[:80]!r} (want 64 lower-case hex digits)",
-                hint="copy the digest from `enginectl status` or `enginectl history`",
+                hint="copy the digest from `enginectl list --output json`",
                 reference="invalid-digest",
             )
 
@@ -46,7 +46,7 @@ class Digest:
         if not text.startswith(_PREFIX) or not _HEX.fullmatch(text_hex):
             raise InvalidInput(
                 f"not a digest: {text[:80]!r} (want sha256: and 64 lower-case hex digits)",
-                hint="copy the digest from `enginectl status` or `enginectl history`",
+                hint="copy the digest from `enginectl list --output json`",
                 reference="invalid-digest",
             )
         return cls(text_hex)

@@ -112,6 +112,6 @@ def not_recorded(engine: Digest) -> NotFound:
     """The error for an engine that no build here gave."""
     return NotFound(
         f"engine {engine}: not in this registry",
-        hint="run `enginectl status` to list channels and releases, or `enginectl build`",
+        hint="run `enginectl list` to list engines and releases, or `enginectl build`",
         reference="engine-missing",
     )

@@ -45,6 +45,9 @@ class IndexedEngine:
     """One engine as the index knows it: its newest build, releases and newest reports.
 
     Attributes:
+        product: of its newest build; if another was asked for, that of a release that fits.
+        releases: numbers of this product's.
+        also_released: full names of releases that other products cut from the same bytes.
         gates: gate → outcome of its newest report.
     """
 
@@ -57,6 +60,7 @@ class IndexedEngine:
     built_at: datetime
     built_by: str
     releases: tuple[int, ...]
+    also_released: tuple[str, ...]
     gates: Mapping[str, str]
 
 
@@ -70,7 +74,7 @@ class Found:
 
 def find_engines(connection: sqlite3.Connection, query: EngineQuery) -> Found:
     """The engines that fit, as the index knows them."""
-    where, values = _conditions(query)
+    where, values = _conditions(query, is_shared=_is_shared(connection, query.product))
     total = connection.execute(f"SELECT COUNT(*) FROM engines e {where}", values).fetchone()[0]
     # The inner question is answered from an index alone; only what is shown is looked up.
     rows = connection.execute(
@@ -78,16 +82,44 @@ def find_engines(connection: sqlite3.Connection, query: EngineQuery) -> Found:
         "ORDER BY e.built_at DESC, e.digest LIMIT ?) ORDER BY built_at DESC, digest",
         [*values, query.limit],
     ).fetchall()
-    return Found(engines=tuple(_engine(connection, row) for row in rows), total=total)
+    engines = tuple(_engine(connection, row, query.product or "*") for row in rows)
+    return Found(engines=engines, total=total)
 
 
-def _conditions(query: EngineQuery) -> tuple[str, list[Any]]:
+def _is_shared(connection: sqlite3.Connection, product: str | None) -> bool:
+    """Whether some engine of another product was released as this one too; hardly any are."""
+    return (
+        connection.execute(
+            "SELECT 1 FROM releases r JOIN engines e ON e.digest = r.engine "
+            "WHERE r.product = ? AND e.product != ? LIMIT 1",
+            (product, product),
+        ).fetchone()
+        is not None
+    )
+
+
+def _conditions(query: EngineQuery, *, is_shared: bool = False) -> tuple[str, list[Any]]:
     """The WHERE clause and its values; every value is bound, none is written into the clause."""
     parts: list[tuple[str, list[Any]]] = []
     if query.product is not None:
         if {"*", "?"} & set(query.product):
             # By age, not by product: what most products match is found at once in that order.
-            parts.append(("+e.product GLOB ?", [query.product.replace("[", "[[]")]))
+            product = _glob(query.product)
+            parts.append(
+                (
+                    "(+e.product GLOB ? OR e.digest IN "
+                    "(SELECT r.engine FROM releases r WHERE r.product GLOB ?))",
+                    [product, product],
+                )
+            )
+        elif is_shared:
+            parts.append(
+                (
+                    "(+e.product = ? OR +e.digest IN "
+                    "(SELECT r.engine FROM releases r WHERE r.product = ?))",
+                    [query.product, query.product],
+                )
+            )
         else:
             parts.append(("e.product = ?", [query.product]))
     if query.kind is not None:
@@ -124,11 +156,20 @@ def sortable(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _engine(connection: sqlite3.Connection, row: tuple[Any, ...]) -> IndexedEngine:
+def _glob(product: str) -> str:
+    return product.replace("[", "[[]")
+
+
+def _engine(connection: sqlite3.Connection, row: tuple[Any, ...], asked: str) -> IndexedEngine:
     digest, product, kind, precision, spec, size_bytes, built_at, built_by = row
-    releases = connection.execute(
-        "SELECT number FROM releases WHERE engine = ? ORDER BY number", (digest,)
-    )
+    releases: list[tuple[str, int]] = connection.execute(
+        "SELECT product, number FROM releases WHERE engine = ? AND product GLOB ? "
+        "ORDER BY product, number",
+        (digest, _glob(asked)),
+    ).fetchall()
+    is_own = connection.execute("SELECT ? GLOB ?", (product, _glob(asked))).fetchone()[0]
+    if not is_own and releases:
+        product = releases[0][0]
     gates = connection.execute(
         "SELECT gate, outcome FROM gates WHERE engine = ? ORDER BY gate", (digest,)
     )
@@ -141,6 +182,7 @@ def _engine(connection: sqlite3.Connection, row: tuple[Any, ...]) -> IndexedEngi
         size_bytes=size_bytes,
         built_at=datetime.strptime(built_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC),
         built_by=built_by,
-        releases=tuple(number for (number,) in releases),
+        releases=tuple(number for of, number in releases if of == product),
+        also_released=tuple(f"{of}:{number}" for of, number in releases if of != product),
         gates=dict(gates.fetchall()),
     )

@@ -26,9 +26,10 @@ _RELEASE = re.compile(f"({SLUG_PATTERN})/({SLUG_PATTERN}):([1-9][0-9]{{0,8}})")
 
 
 def _refuse(kind: str, text: str, form: str) -> InvalidInput:
+    look = "status" if kind == "channel" else "list"
     return InvalidInput(
         f"not a {kind}: {text[:120]!r} (want {form}, lower-case slugs)",
-        hint="run `enginectl status` to list the channels and releases of this registry",
+        hint=f"run `enginectl {look}` to list the {kind}s of this registry",
         reference=f"invalid-{kind}-name",
     )
 

@@ -93,8 +93,8 @@ class Registry:
         """The engine that a reference names; see `Resolver`."""
         return self._resolver.resolve_engine(text)
 
-    def resolve_release(self, text: str, product: ProductRef) -> Release:
-        """The release of `product` that a reference names; see `Resolver`."""
+    def resolve_release(self, text: str, product: ProductRef | None = None) -> Release:
+        """The release, of `product` if given, that a reference names; see `Resolver`."""
         return self._resolver.resolve_release(text, product)
 
 

@@ -44,7 +44,7 @@ class Releases:
             NotFound: the engine, its bytes, the record or a piece of evidence is missing.
             IntegrityError: the engine's bytes are wrong.
         """
-        held = self._numbers(product)
+        held = self.numbers(product)
         for number in held:
             release = self.release(ReleaseRef(product, number))
             if release.content == content:
@@ -107,11 +107,13 @@ class Releases:
             if error.name == "registry-missing":
                 raise
             self._refuse_retired(ref)
-            held = self._numbers(ref.product)
+            held = self.numbers(ref.product)
             known = f"there are 1 to {held[-1]}" if held else f"{ref.product} has no release"
             raise NotFound(
                 f"release {ref}: not in this registry; {known}",
-                hint=f"run `enginectl status {ref.product}` to list releases",
+                hint=f"run `enginectl list --product {ref.product}` to list its releases"
+                if held
+                else "run `enginectl list` to list products, engines and releases",
                 reference="release-missing",
             ) from error
         release, _ = unseal(data, Release, name)
@@ -125,7 +127,7 @@ class Releases:
 
     def releases(self, product: ProductRef) -> list[Release]:
         """Every release of MODEL/TARGET, lowest number first."""
-        return [self.release(ReleaseRef(product, number)) for number in self._numbers(product)]
+        return [self.release(ReleaseRef(product, number)) for number in self.numbers(product)]
 
     def products(self) -> list[ProductRef]:
         """Every MODEL/TARGET that has releases, in order of name."""
@@ -137,11 +139,12 @@ class Releases:
                     ref = ProductRef.parse(f"{model}{target.removesuffix('/')}")
                 except InvalidInput:
                     continue  # not ours; verification reports it
-                if self._numbers(ref):
+                if self.numbers(ref):
                     found.append(ref)
         return found
 
-    def _numbers(self, product: ProductRef) -> list[int]:
+    def numbers(self, product: ProductRef) -> list[int]:
+        """The numbers of a product's releases, lowest first; none is read."""
         children = self._documents.children(layout.releases(product))
         found = (layout.number_of(child) for child in children)
         return [number for number in found if number is not None]
@@ -158,9 +161,17 @@ class Releases:
         gone = self.retired(ref)
         if gone is None:
             return
+        who = f"{gone.at:%Y-%m-%d} by {gone.actor.name}: {gone.reason}"
+        if self._documents.exists(layout.trash(layout.release(ref))):
+            raise NotFound(
+                f"release {ref}: in the trash since {who}",
+                hint=f"bring it back with `enginectl hold {ref} --reason 'needed again'`",
+                reference="release-retired",
+            )
         raise NotFound(
-            f"release {ref}: removed on {gone.at:%Y-%m-%d} by {gone.actor.name}: {gone.reason}",
-            hint=f"run `enginectl status {ref.product}` to list releases, or build it again",
+            f"release {ref}: removed for good on {who}",
+            hint=f"run `enginectl list --product {ref.product}` to list its releases, "
+            "or build it again",
             reference="release-retired",
         )
 

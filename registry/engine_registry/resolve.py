@@ -66,7 +66,7 @@ class Resolver:
         raise InvalidInput(
             f"not a reference: {text[:120]!r} (want a digest, a prefix of at least {MIN_PREFIX} "
             "hex digits, MODEL/TARGET:N or MODEL/TARGET/CHANNEL)",
-            hint="run `enginectl status` to list the channels and releases of this registry",
+            hint="run `enginectl list` to list engines and releases, `enginectl status` channels",
             reference="invalid-reference",
         )
 
@@ -74,27 +74,41 @@ class Resolver:
         """The engine that `text` names; raises as `resolve`."""
         return self.resolve(text).engine
 
-    def resolve_release(self, text: str, product: ProductRef) -> Release:
-        """The release of `product` that `text` names; an engine means its only release.
+    def resolve_release(self, text: str, product: ProductRef | None = None) -> Release:
+        """The release that `text` names; an engine means its only release.
+
+        Equal bytes may be built and released as several products: without `product`, one engine's
+        releases of all of them count.
 
         Raises:
-            InvalidInput: as `resolve`, a release of another product, or an engine that was
+            InvalidInput: as `resolve`, a release of another than `product`, or an engine that was
                 released more than once (`ambiguous-reference`).
             NotFound: as `resolve`, or the engine was never released.
         """
         found = self.resolve(text)
         if found.release is not None:
-            if (found.release.model, found.release.target) != (product.model, product.target):
+            of = ProductRef(found.release.model, found.release.target)
+            if product is not None and of != product:
                 raise InvalidInput(
                     f"{text}: is release {found.release.name}, not one of {product}",
-                    hint=f"run `enginectl status {product}` to list its releases",
+                    hint=f"run `enginectl list --product {product}` to list its releases",
                     reference="other-product",
                 )
             return found.release
-        cut = [r for r in self._releases.releases(product) if r.content.engine == found.engine]
+        if product is not None:
+            products = [product]
+        else:
+            records = self._engines.records(found.engine)
+            products = sorted({ProductRef(record.model, record.target) for record in records})
+        cut = [
+            release
+            for one in products
+            for release in self._releases.releases(one)
+            if release.content.engine == found.engine
+        ]
         if not cut:
             raise NotFound(
-                f"engine {found.engine.short}: never released as {product}",
+                f"engine {found.engine.short}: never released as {' or '.join(map(str, products))}",
                 hint=f"run `enginectl release {found.engine}`",
                 reference="release-missing",
             )
@@ -106,7 +120,7 @@ class Resolver:
         if len(prefix) < MIN_PREFIX:
             raise InvalidInput(
                 f"prefix too short: {text!r} has {len(prefix)} hex digits, want {MIN_PREFIX}",
-                hint="copy more of the digest from `enginectl status` or `enginectl history`",
+                hint="copy more of the digest from `enginectl list` or `enginectl status`",
                 reference="prefix-too-short",
             )
         shard = f"{layout.RECORDS}/{prefix[:2]}"
@@ -119,7 +133,7 @@ class Resolver:
         if not matches:
             raise NotFound(
                 f"engine {text}: not in this registry",
-                hint="run `enginectl status` to list channels and releases, or `enginectl build`",
+                hint="run `enginectl list` to list engines and releases, or `enginectl build`",
                 reference="engine-missing",
             )
         if len(matches) > 1:

@@ -42,17 +42,20 @@ def serving_image(lock: BuildLock, record: Record) -> str:
     return "embedded:" + ",".join(f"{n}=={v}" for n, v in sorted(record.platform.runtime.items()))
 
 
-def cut_release(desk: Desk, engine: Digest) -> Release:
-    """Number a new release of `engine`, or give back the one that has the same content.
+def cut_release(desk: Desk, engine: Digest, product: ProductRef) -> Release:
+    """Number a new release of `engine` as `product`, or give back the one of the same content.
 
     The evidence named in it is every report attached to the engine that passed, at this moment;
-    promotion looks at the reports again.
+    promotion looks at the reports again. The engine must have been built as `product`.
 
     Raises:
         NotFound, IntegrityError: the engine is not whole in the registry.
     """
     stored = desk.registry.engines.check_engine(engine, Depth.UNCHANGED)
-    record = max(stored.records, key=lambda r: r.built_at)
+    record = max(
+        (r for r in stored.records if ProductRef(r.model, r.target) == product),
+        key=lambda r: r.built_at,
+    )
     lock = lock_of(desk.registry, record)
     passed = [
         link.manifest
@@ -70,5 +73,4 @@ def cut_release(desk: Desk, engine: Digest) -> Release:
         runtime_config=runtime_config(lock),
         evidence=tuple(sorted(passed)),
     )
-    product = ProductRef(record.model, record.target)
     return desk.registry.releases.create_release(product, content, desk.actor, desk.clock())

@@ -159,7 +159,7 @@ class MemoryDocuments:
             return self._files[name]
         raise NotFound(
             f"{name}: not in the registry in memory",
-            hint="run `enginectl status` to list what this registry holds",
+            hint="run `enginectl list` to list what this registry holds",
             reference="document-missing",
         )
 

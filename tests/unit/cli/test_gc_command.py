@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import timedelta
 
 import pytest
@@ -170,8 +171,10 @@ def test_a_hold_brings_a_release_back_out_of_the_trash(full, days):
     full.run("gc", "--yes")
     gone = full.run("show", FIRST)
     assert gone.code == 8
-    assert "error[release-retired]" in gone.err
-    back = full.run("hold", FIRST, "--reason", "needed after all", as_json=True)
+    assert f"error[release-retired]: release {FIRST}: in the trash since " in gone.err
+    hold = f"enginectl hold {FIRST} --reason 'needed again'"
+    assert f"  next: bring it back with `{hold}`" in gone.err
+    back = full.run(*shlex.split(hold)[1:], as_json=True)
     assert back.code == 0
     assert back.json["restored_files"] > 5
     assert numbers(full) == [1, 3]
@@ -189,7 +192,8 @@ def test_a_purged_release_cannot_be_held_and_its_past_can_still_be_read(full, da
     full.run("gc", "--yes", "--purge")
     refused = full.run("hold", FIRST, "--reason", "too late")
     assert refused.code == 8
-    assert "error[release-retired]" in refused.err
+    assert f"error[release-retired]: release {FIRST}: removed for good on " in refused.err
+    assert f"`enginectl list --product {PRODUCT}` to list its releases" in refused.err
     assert full.registry.holds.on(ReleaseRef(PRODUCT, 1)) is None
     first = full.registry.channels.events(full.registry.channels.channels()[0])[0][0]
     was = full.run("whatwas", STAGING, "--at", first.at.isoformat())

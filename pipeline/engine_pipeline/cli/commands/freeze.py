@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 @reason(required=True)
 def command(shell: Shell, channel: str, until: datetime | None, lift: bool, reason: str) -> Answer:
     """Stop promotions to a channel; rollback stays allowed."""
+    from engine_pipeline.cli.known_channel import known_channel
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import freeze, thaw
-    from engine_registry.refs import ChannelRef
 
-    ref = ChannelRef.parse(channel)
+    ref = known_channel(shell, channel)
     if lift:
         moved = thaw(shell.desk, ref, reason=reason)
         return moved_answer(moved, f"{ref} is thawed", f"{ref} was not frozen")

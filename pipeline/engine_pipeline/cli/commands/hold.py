@@ -26,13 +26,14 @@ def command(shell: Shell, name: str, lift: bool, reason: str) -> Answer:
     lies in the trash is put back. A hold lasts until somebody lifts it:
     `enginectl hold NAME --lift --reason …`.
     """
+    from engine_pipeline.cli.known_channel import known_channel
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import hold, lift_hold
-    from engine_registry.refs import ChannelRef, ReleaseRef
+    from engine_registry.refs import ReleaseRef
 
     if ":" in name:
         return _release(shell, ReleaseRef.parse(name), reason, lift=lift)
-    ref = ChannelRef.parse(name)
+    ref = known_channel(shell, name)
     if lift:
         moved = lift_hold(shell.desk, ref, reason=reason)
         return moved_answer(moved, f"{ref} is off hold", f"{ref} was not on hold")

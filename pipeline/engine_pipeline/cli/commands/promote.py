@@ -40,8 +40,9 @@ def command(
 ) -> Answer:
     """Make RELEASE live on a channel, if the channel's policy says yes.
 
-    RELEASE is MODEL/TARGET:N, or an engine digest (its newest release). All broken rules are
-    named at once; the exit code is that of the first. A release that is live already is left alone.
+    RELEASE is MODEL/TARGET:N, or the digest of an engine that was released once. All broken rules
+    are named at once; the exit code is that of the first. A release that is live already is left
+    alone.
 
     Several releases, each of another MODEL/TARGET, move all or none: they go live at one moment, or
     the answer says what each of them lacks and nothing has moved.

@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
 @verb("release")
 @click.argument("engine")
+@click.option(
+    "--product", metavar="MODEL/TARGET", help="Which, where equal bytes were built as several."
+)
 @signing
-def command(shell: Shell, engine: str, sign_with: str | None) -> Answer:
+def command(shell: Shell, engine: str, product: str | None, sign_with: str | None) -> Answer:
     """Cut a numbered release from ENGINE (digest or unique prefix).
 
     A release is engine, tokenizer, serving image and runtime configuration, moved as one. Cutting
     the same content again gives back the release that is there.
     """
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.lookup import product_of
     from engine_pipeline.cli.render import counted, when
     from engine_pipeline.promote.release import cut_release
     from engine_pipeline.trust.signatures import sign_release
 
     signing_key = shell.signer(sign_with)
     digest = shell.registry.resolve_engine(engine)
-    release = cut_release(shell.desk, digest)
+    release = cut_release(shell.desk, digest, product_of(shell.registry, digest, product))
     signed = sign_release(shell.registry, release, signing_key) if signing_key else None
     document = {
         "name": release.name,

@@ -71,7 +71,7 @@ class FileDocuments:
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 raise NotFound(
                     f"{name}: not in the registry at {self._root.path}",
-                    hint="run `enginectl status` to list what this registry holds",
+                    hint="run `enginectl list` to list what this registry holds",
                     reference="document-missing",
                 ) from None
 

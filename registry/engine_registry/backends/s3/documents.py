@@ -58,7 +58,7 @@ class S3Documents:
         if held is None:
             raise NotFound(
                 f"{name}: not in the registry at {self._objects.address}",
-                hint="run `enginectl status` to list what this registry holds",
+                hint="run `enginectl list` to list what this registry holds",
                 reference="document-missing",
             )
         return held.data
