@@ -7,11 +7,12 @@ Owns files and their errors for everything of that kind: specs, policies, suites
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine_pipeline.yaml_problems import Problem, problems_of
+from engine_pipeline.yaml_problems import DEFAULT_HINT, Problem, problems_of
 from engine_pipeline.yaml_reader import Positions, Reader, Refused
 from engine_registry.errors import InvalidInput, NotFound
 
@@ -29,6 +30,8 @@ _SHOWN_FILES = 8
 class InvalidDocument(InvalidInput):
     """A file is not what it should be. `problems` has every error, the message the first one.
 
+    `file` is the file's name.
+
     Args:
         name: the file.
         problems: at least one.
@@ -38,9 +41,12 @@ class InvalidDocument(InvalidInput):
     def __init__(self, name: str, problems: tuple[Problem, ...], *, reference: str) -> None:
         more = len(problems) - 1
         tail = f" (and {more} more {'problem' if more == 1 else 'problems'})" if more else ""
-        super().__init__(
-            f"{problems[0].within(name)}{tail}", hint=problems[0].hint, reference=reference
-        )
+        hint = problems[0].hint
+        if hint == DEFAULT_HINT:
+            hint = f"correct the file, then run `enginectl validate {shlex.quote(name)}`"
+            hint += " for the full list" if more else ""
+        super().__init__(f"{problems[0].within(name)}{tail}", hint=hint, reference=reference)
+        self.file = name
         self.problems = problems
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from engine_pipeline.yaml_models import Key
 
-DEFAULT_HINT = "correct the file, then run `enginectl validate` on it for the full list"
+# Of a problem that says itself what to do; whoever knows the file's name says more.
+DEFAULT_HINT = "correct the file, then run `enginectl validate` on it"
 _SHOWN_LENGTH = 60
 _SLUG_WORDS = "lower-case letters, digits, `.`, `_` and `-`, at most 64"
 # The pattern of `engine_registry.refs.Slug`, as pydantic repeats it.

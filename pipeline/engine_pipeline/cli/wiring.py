@@ -59,6 +59,14 @@ class Shell:
         # Options of this command line that commands to run next need as well.
         self.named: dict[str, str] = {}
 
+    def under(self, channels_file: Path) -> Shell:
+        """The same registry and cache, under other policies and what lies beside them."""
+        return Shell(
+            registry_url=self.registry_url,
+            channels_file=str(channels_file),
+            cache_dir=self._cache_dir,
+        )
+
     @cached_property
     def registry(self) -> Registry:
         """The registry named by --registry."""

@@ -159,8 +159,8 @@ def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
         load_yaml(tmp_path / "nothing.yaml")
 
 
-def test_a_directory_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+def test_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a directory, want a YAML file"):
         load_yaml(tmp_path)
 
 
