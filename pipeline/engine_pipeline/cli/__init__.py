@@ -16,7 +16,9 @@ def main() -> None:
     gc.set_threshold(100_000)
     _open_what_is_closed()
     from engine_pipeline.cli.app import run
+    from engine_registry.stopping import stop_waiting_on_interrupt
 
+    stop_waiting_on_interrupt()
     code = run(sys.argv[1:])
     gc.freeze()
     sys.exit(code)

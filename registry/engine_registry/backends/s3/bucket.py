@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from engine_registry.backends.s3.failures import Answered, Kind, classify, user_error
 from engine_registry.backends.s3.outgoing import BytesBody
 from engine_registry.errors import EngineCIError, InvalidInput
+from engine_registry.stopping import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class Bucket:
         self,
         address: S3Address,
         patience: Patience | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = STOPPING.wait,
         client: Any = None,
     ) -> None:
         self.address = address
@@ -132,7 +133,8 @@ class Bucket:
                 if failure.kind in answers:
                     raise Answered(failure) from error
                 spent = number >= 3 and time.monotonic() - started > self._patience.deadline_s
-                if not failure.kind.retried or number == self._patience.attempts or spent:
+                is_last = number == self._patience.attempts or STOPPING.is_set()
+                if not failure.kind.retried or is_last or spent:
                     raise user_error(failure, self.address, what) from error
                 if number == _TOLD_AT and not self._told:
                     self._told = True  # many threads may be at it: once is enough
