@@ -105,6 +105,7 @@ def _document(engine: IndexedEngine) -> dict[str, Any]:
         "built_at": engine.built_at.isoformat().replace("+00:00", "Z"),
         "built_by": engine.built_by,
         "releases": list(engine.releases),
+        "also_released": list(engine.also_released),
         "gates": dict(engine.gates),
     }
 
@@ -124,7 +125,7 @@ def _draw(out: Page, found: Found, registry_url: str) -> None:
                 engine.precision,
                 size(engine.size_bytes),
                 f"{engine.built_at:%Y-%m-%d %H:%M}Z",
-                ", ".join(map(str, engine.releases)) or "-",
+                ", ".join([*map(str, engine.releases), *engine.also_released]) or "-",
                 ", ".join(f"{gate} {outcome}" for gate, outcome in engine.gates.items()) or "-",
             )
             for engine in found.engines
