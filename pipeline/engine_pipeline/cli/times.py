@@ -1,10 +1,10 @@
-"""Times on the command line: ISO 8601, a date, a span from now; and spans."""
+"""Times on the command line: ISO 8601, a date, a span before or after now; and spans."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -13,9 +13,11 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Moment(click.ParamType[datetime]):
-    """`2026-11-24`, `2026-11-24T14:00Z`, `12h` from now, `-2d` or `2d ago`; always UTC."""
+    """A time, always UTC; which way a span without a sign goes is each kind's own."""
 
     name = "TIME"
+    example: ClassVar[str]
+    unsigned: ClassVar[int]
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -24,17 +26,47 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         text = str(value).strip()
+        now = datetime.now(UTC)
         if match := _SPAN.fullmatch(text):
-            sign = -1 if match.group(1) or text.endswith("ago") else 1
+            sign = -1 if match.group(1) or text.endswith("ago") else self.unsigned
             span = timedelta(**{_UNITS[match.group(3)]: int(match.group(2))})
-            return datetime.now(UTC) + sign * span
+            return now + sign * span
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             self.fail(
-                f"{text!r} is no time; want 2026-11-24, 2026-11-24T14:00Z, 12h or -2d", param, ctx
+                f"{text!r} is no time; want 2026-11-24, 2026-11-24T14:00Z or {self.example}",
+                param,
+                ctx,
             )
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        if (wrong := self.refused(moment, now)) is not None:
+            self.fail(wrong, param, ctx)
+        return moment
+
+    def refused(self, moment: datetime, now: datetime) -> str | None:  # noqa: ARG002
+        """Why a time that was written out is none of this kind; None if it is one."""
+        return None
+
+
+class Past(Moment):
+    """What was: `2026-11-24`, `2026-11-24T14:00Z`; `2d`, `-2d` and `2d ago` are one."""
+
+    example = "2d ago"
+    unsigned = -1
+
+    def refused(self, moment: datetime, now: datetime) -> str | None:
+        """Nothing is known of what has not been."""
+        if moment <= now:
+            return None
+        return f"{moment:%Y-%m-%d %H:%M}Z is yet to come; it is {now:%Y-%m-%d %H:%M}Z"
+
+
+class Expiry(Moment):
+    """When something ends: `2026-12-24T18:00Z`, or `12h` from now."""
+
+    example = "12h"
+    unsigned = 1
 
 
 class Span(click.ParamType[timedelta]):
@@ -57,5 +89,6 @@ class Span(click.ParamType[timedelta]):
         return span
 
 
-MOMENT = Moment()
+PAST = Past()
+EXPIRY = Expiry()
 SPAN = Span()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import reason, verb
-from engine_pipeline.cli.times import MOMENT
+from engine_pipeline.cli.times import EXPIRY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @verb("freeze")
 @click.argument("channel", metavar="MODEL/TARGET/CHANNEL")
-@click.option("--until", type=MOMENT, help="When it ends by itself, e.g. 2026-12-24T18:00Z or 12h.")
+@click.option("--until", type=EXPIRY, help="When it ends by itself, e.g. 2026-12-24T18:00Z or 12h.")
 @click.option("--lift", is_flag=True, help="End the freeze.")
 @reason(required=True)
 def command(shell: Shell, channel: str, until: datetime | None, lift: bool, reason: str) -> Answer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine_pipeline.cli.options import verb
-from engine_pipeline.cli.times import MOMENT
+from engine_pipeline.cli.times import PAST
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +32,7 @@ _SAY_FROM = 1000
     help="Only if the newest report of a gate says so.",
 )
 @click.option("--released/--unreleased", default=None, help="Only with, or without, a release.")
-@click.option("--since", type=MOMENT, help="Only built since, e.g. 2026-11-24 or -7d.")
+@click.option("--since", type=PAST, help="Only built since, e.g. 2026-11-24 or 7d.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--rebuild", is_flag=True, help="Read the whole registry again first.")
 def command(

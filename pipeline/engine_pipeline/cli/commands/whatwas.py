@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import verb
-from engine_pipeline.cli.times import MOMENT
+from engine_pipeline.cli.times import PAST
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @verb("whatwas")
 @click.argument("channel", metavar="MODEL/TARGET/CHANNEL")
 @click.option(
-    "--at", "moment", type=MOMENT, required=True, help="2026-11-24, 2026-11-24T14:00Z, -7d; UTC."
+    "--at", "moment", type=PAST, required=True, help="2026-11-24, 2026-11-24T14:00Z or 7d ago; UTC."
 )
 def command(shell: Shell, channel: str, moment: datetime) -> Answer:
     """What was live on a channel at a time, who had put it there and why."""
