@@ -87,11 +87,11 @@ NAMES = GateNames(artifact_type="none", gate="gate", outcome="outcome", created=
 ACTS: list[Callable[[World], object]] = [
     World.build,
     lambda w: w.promote(STAGING),
-    lambda w: approve(w.desk(BOB), w.releases[-1], PROD, reason=None),
+    lambda w: approve(w.desk(BOB), w.releases[-1], PROD, policy=GUARDED, reason=None),
     lambda w: w.promote(PROD, GUARDED),
     World.build,
     lambda w: w.promote(STAGING),
-    lambda w: approve(w.desk(CAROL), w.releases[-1], PROD, reason=None),
+    lambda w: approve(w.desk(CAROL), w.releases[-1], PROD, policy=GUARDED, reason=None),
     lambda w: w.promote(PROD, GUARDED),
     lambda w: roll_back(w.desk(CAROL), PROD, reason="slower"),
     World.collect,

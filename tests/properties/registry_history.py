@@ -239,13 +239,20 @@ class History:
 
         def act(registry: Registry) -> None:
             release = registry.releases.release(ReleaseRef(PRODUCT, number))
-            approve(self._desk(registry, actor), release, _ref("prod"), reason=None)
+            approve(
+                self._desk(registry, actor),
+                release,
+                _ref("prod"),
+                policy=POLICIES["prod"],
+                reason=None,
+            )
 
         def happens(channel) -> None:
             channel.happens(self.world.now)
             channel.approved.add((number, actor.name))
 
-        if (number, actor.name) in self._model.prod.approved:
+        prod = self._model.prod
+        if number == prod.live or (number, actor.name) in prod.approved:
             self._does("approved", act)
         else:
             self._moves("prod", "approved", act, happens)

@@ -19,11 +19,11 @@ a refusal lists everything that is missing at once, not one thing per attempt.
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from engine_pipeline.promote.approvals import approvals_finding
 from engine_pipeline.promote.duration import say_about, say_duration
 from engine_pipeline.promote.findings import (
     OVERRIDABLE,
@@ -106,7 +106,7 @@ def decide_promotion(
         findings.append(window_finding(state.channel, policy.windows, now))
     reports = deciding_reports(policy.gates, wanted, evidence)
     findings += signed_findings(policy.signed, candidate.release, reports, signatures)
-    findings.append(_approvals(candidate, state, policy, actor))
+    findings.append(approvals_finding(candidate, state, policy, actor))
     return Decision(findings=_accept(findings, overrides))
 
 
@@ -252,33 +252,3 @@ def longest_live(state: ChannelState, number: int, now: datetime) -> timedelta |
             best = span if best is None else max(best, span)
         until = entry.since
     return best
-
-
-def _approvals(
-    candidate: Candidate, state: ChannelState, policy: ChannelPolicy, actor: Actor
-) -> Finding:
-    barred = {candidate.built_by.name, actor.name}
-    approvers = [a.actor for a in state.approvals if a.release == candidate.digest]
-    proved = {a.name for a in approvers if _is_proved(a, policy)}
-    counted = sorted(proved - barred)
-    typed = sorted({a.name for a in approvers} - proved)
-    says = f"{len(counted)} of {policy.approvals} approvals"
-    if counted:
-        says += f" ({', '.join(counted)})"
-    if proved & barred:
-        says += f"; not counted, built or promotes it: {', '.join(sorted(proved & barred))}"
-    allowed = ", ".join(policy.approvals_proved_by)
-    if typed:
-        says += f"; not counted, not proved by {allowed}: {', '.join(typed)}"
-    hint = f"another person: `enginectl approve {candidate.release.name} --on {state.channel}`"
-    # Whoever promotes under a made-up name could have approved under their own.
-    if policy.approvals and not _is_proved(actor, policy):
-        says += f"; who promotes is {actor.name} ({actor.proved_by}), want proof by {allowed}"
-        hint = "promote without ENGINECTL_ACTOR, or change approvals_proved_by in channels.yaml"
-        return Finding(rule="approvals", holds=False, says=says, hint=hint)
-    return Finding(rule="approvals", holds=len(counted) >= policy.approvals, says=says, hint=hint)
-
-
-def _is_proved(actor: Actor, policy: ChannelPolicy) -> bool:
-    """Whether the kind of proof, the first word of `proved_by`, is one that counts."""
-    return re.split(r"[ ,]", actor.proved_by, maxsplit=1)[0] in policy.approvals_proved_by

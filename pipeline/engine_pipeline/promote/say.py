@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.promote.approvals import refuse_unproved
 from engine_pipeline.promote.moves import Moved, commit, current, insist
 from engine_registry.errors import InvalidInput
 from engine_registry.events import Approved, Frozen, Held, HoldLifted, Thawed
@@ -13,14 +14,33 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from engine_pipeline.promote.moves import Desk
+    from engine_pipeline.promote.policy import ChannelPolicy
     from engine_registry.events import Change, ChannelState
     from engine_registry.record import Release
     from engine_registry.refs import ChannelRef
 
 
-def approve(desk: Desk, release: Release, channel: ChannelRef, *, reason: str | None) -> Moved:
-    """Record one person's yes; saying it again while it stands changes nothing."""
+def approve(
+    desk: Desk,
+    release: Release,
+    channel: ChannelRef,
+    *,
+    policy: ChannelPolicy,
+    reason: str | None,
+) -> Moved:
+    """Record one person's yes.
+
+    Nothing is recorded for a yes that stands already, for a release that is live there, and where
+    the channel asks for none.
+
+    Raises:
+        RefusedByPolicy: a yes under this name would not count (`approval-unproved`).
+    """
     state = current(desk, channel, insists=False)
+    is_live = state.live is not None and state.live.release == release.digest
+    if is_live or not policy.approvals:
+        return Moved(event=None, before=state, after=state)
+    refuse_unproved(desk.actor, channel, policy)
     # The proof counts: a yes that somebody else gave under this name does not stand for one's own.
     mine = (release.digest, desk.actor)
     if any((a.release, a.actor) == mine for a in state.approvals):

@@ -225,8 +225,14 @@ def test_an_approval_by_the_promoter_or_the_builder_does_not_count(project, monk
 
 def test_a_yes_under_a_name_that_was_only_typed_does_not_count(project, monkeypatch):
     release = project.release("one")
+    path = project.root / "channels.yaml"
+    strict = path.read_text()
+    path.write_text(
+        strict.replace("approvals: 1}", "approvals: 1, approvals_proved_by: [claimed]}")
+    )
     monkeypatch.setenv("ENGINECTL_ACTOR", "bob")
     assert project.run("approve", release.name, "--on", "proved").code == 0
+    path.write_text(strict)  # and from now on it counts for nothing
     monkeypatch.delenv("ENGINECTL_ACTOR")
     monkeypatch.setenv("GITLAB_CI", "true")
     monkeypatch.setenv("GITLAB_USER_LOGIN", "carol")
@@ -321,3 +327,39 @@ def test_an_unknown_command_names_the_nearest_one(project):
     refused = project.run("rolback")
     assert refused.code == 2
     assert "did you mean rollback" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("proved_by", "claimed", "says"),
+    [
+        ("", "mira", "mira (claimed) would not count on {}: want proof by github-oidc, ci-"),
+        ("[github-oidc]", "", "bob (ci-environment) would not count on {}: want proof by github-"),
+    ],
+)
+def test_a_yes_that_would_never_count_is_refused(project, monkeypatch, proved_by, claimed, says):
+    monkeypatch.setenv("ENGINECTL_ACTOR", claimed)
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("GITLAB_USER_LOGIN", "bob")
+    if proved_by:
+        path = project.root / "channels.yaml"
+        asks = f"approvals: 1, approvals_proved_by: {proved_by}}}"
+        path.write_text(path.read_text().replace("approvals: 1}", asks))
+    channel = "tiny/cpu-x86-64-v3/proved"
+    refused = project.run("approve", project.release("one").name, "--on", "proved")
+    assert refused.code == 5
+    assert "error[approval-unproved]: approval by " + says.format(channel) in refused.err
+    assert project.registry.channels.channels() == []
+
+
+def test_a_yes_that_nobody_asks_for_is_not_recorded(project, monkeypatch):
+    release = project.release("one")
+    idle = project.run("approve", release.name, "--on", "staging")
+    assert idle.out == f"unchanged {STAGING} asks for no approvals: nothing was recorded\n"
+    monkeypatch.setenv("ENGINECTL_ACTOR", "bob")
+    assert project.run("approve", release.name, "--on", "guarded").code == 0
+    monkeypatch.setenv("ENGINECTL_ACTOR", "promoter")
+    assert project.run("promote", release.name, "--to", "guarded").code == 0
+    late = project.run("approve", release.name, "--on", "guarded", as_json=True)
+    assert (late.code, late.json["changed"], late.json["state"]["number"]) == (0, False, 2)
+    shown = project.run("approve", release.name, "--on", "guarded").out
+    assert shown == f"unchanged {release.name} is live on guarded already: no approval is wanted\n"

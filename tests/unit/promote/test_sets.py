@@ -168,7 +168,7 @@ def test_a_promotion_waits_for_a_set_and_the_one_left_behind_is_taken_back(
         promote_one(world.desk(BOB), wish)
     assert refused.value.name == "set-pending"
     with pytest.raises(Conflict):
-        approve(world.desk(BOB), wish.release, CHANNELS[0], reason=None)
+        approve(world.desk(BOB), wish.release, CHANNELS[0], policy=POLICY, reason=None)
     world.clock.passes(SET_TIMEOUT + timedelta(seconds=1))
     promote_one(world.desk(BOB), wish)
     assert world.live() == [4, 2, 2]

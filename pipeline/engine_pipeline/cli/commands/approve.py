@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def command(shell: Shell, release: str, channel: str, reason: str | None) -> Answer:
     """Say yes to RELEASE on a channel that asks for approvals.
 
-    Recorded in the channel's log under your name. Approvals by who built or promotes the release
-    are recorded and do not count.
+    Recorded in the channel's log under your name, which something has to prove: see
+    approvals_proved_by in docs/trust.md. Approvals by who built or promotes the release are
+    recorded and do not count.
     """
     from engine_pipeline.cli.lookup import release_named
     from engine_pipeline.cli.say_channel import moved_answer
@@ -30,9 +31,13 @@ def command(shell: Shell, release: str, channel: str, reason: str | None) -> Ans
 
     found = release_named(shell.registry, release)
     ref = ChannelRef.parse(f"{found.model}/{found.target}/{channel}")
-    shell.policies.for_channel(ref)
-    moved = approve(shell.desk, found, ref, reason=reason)
-    who = shell.actor.name
-    return moved_answer(
-        moved, f"{who} approved {found.name} on {channel}", f"{who} approved {found.name} before"
-    )
+    policy = shell.policies.for_channel(ref)
+    moved = approve(shell.desk, found, ref, policy=policy, reason=reason)
+    who, live = shell.actor.name, moved.before.live
+    if live is not None and live.release == found.digest:
+        unchanged = f"{found.name} is live on {channel} already: no approval is wanted"
+    elif not policy.approvals:
+        unchanged = f"{ref} asks for no approvals: nothing was recorded"
+    else:
+        unchanged = f"{who} approved {found.name} before"
+    return moved_answer(moved, f"{who} approved {found.name} on {channel}", unchanged)
