@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -35,12 +36,33 @@ def _read(path: Path) -> Calibration:
     try:
         return Calibration.model_validate_json(path.read_bytes())
     except (ValidationError, OSError) as error:
-        said = str(error).splitlines()[0]
         raise InvalidInput(
-            f"{path}: not a calibration: {said}",
-            hint="restore the file, or remove it and run `enginectl calibrate` again",
+            f"{path}: not a calibration: {_wrong(error)}",
+            hint=f"restore it, or remove it and calibrate anew: rm {shlex.quote(str(path))}",
             reference="calibration-invalid",
         ) from error
+
+
+def _wrong(error: ValidationError | OSError) -> str:
+    """The first thing that is wrong, with its place in the file."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    said = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+    more = error.error_count() - 1
+    return f"{where}: {said}" if where else said + (f" (and {more} more)" if more else "")
+
+
+def check_kept(suite_dir: Path, host_class: str) -> None:
+    """Refuse, before anything is measured, a kept file that nothing could be added to.
+
+    Raises:
+        InvalidInput: what is there is no calibration.
+    """
+    path = calibration_path(suite_dir, host_class)
+    if path.exists():
+        _read(path)
 
 
 def keep(suite_dir: Path, host_class: str, gate: str, found: GateCalibration) -> Path:

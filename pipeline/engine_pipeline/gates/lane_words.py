@@ -66,7 +66,7 @@ def step_title(step: LaneStep) -> str:
 
 def step_facts(step: LaneStep) -> list[str]:
     """What there is to say of a step beside its percentiles, a sentence each."""
-    failed = ", ".join(f"{count} {kind}" for kind, count in step.failed.items()) or "none"
+    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(step.failed.items())) or "none"
     said = [f"Failed: {failed}."]
     if (share := step.metrics.get("good_share")) is not None:
         said.append(f"Goodput: {_share(share)} of the requests were good{_rate(step)}.")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from engine_pipeline.gates.lane_result import LaneResult
     from engine_pipeline.gates.measured import Measured
+    from engine_pipeline.gates.paired_bars import PairedBars
     from engine_pipeline.gates.paired_result import PairedResult
     from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.policy import PerformanceBars
@@ -57,7 +58,7 @@ def to_markdown(report: Report) -> str:
         *map(_parity, report.parity),
         _performance(report.performance, report.policy.performance),
         *map(_lane, report.lanes),
-        _paired(report.paired),
+        _paired(report.paired, report.policy.paired),
         _circumstances(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -159,7 +160,7 @@ def _performance(result: PerformanceResult | None, bars: PerformanceBars | None)
         side, bar = wanted.get(name, ("", None))
         said = "" if bar is None else f"{side} {bar:g}"
         rows.append((name, _number(item.value), said, _bounds(item), item.unit, str(item.n)))
-    failed = ", ".join(f"{count} {kind}" for kind, count in result.failed.items()) or "none"
+    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failed.items())) or "none"
     eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
     lines = [
         "## Speed",
@@ -188,7 +189,7 @@ def _lane(lane: LaneResult) -> str:
     return "\n\n".join(parts)
 
 
-def _paired(result: PairedResult | None) -> str:
+def _paired(result: PairedResult | None, bars: PairedBars | None) -> str:
     if result is None:
         return ""
     verdict = _bullet(f"{result.outcome.upper()}: {result.reason}")
@@ -196,7 +197,7 @@ def _paired(result: PairedResult | None) -> str:
     if result.comparisons:
         parts.append(_table(HEAD, paired_rows(result)))
     parts.append("\n".join(map(_bullet, paired_facts(result))))
-    if (what := advice(result)) is not None:
+    if bars is not None and (what := advice(result, bars.max_rounds)) is not None:
         parts.append(f"Next: {what}")
     return "\n\n".join(parts)
 
@@ -235,7 +236,7 @@ def _circumstances(report: Report) -> str:
         ("time", f"{report.started_at:%Y-%m-%d %H:%M:%S} to {report.finished_at:%H:%M:%S} UTC"),
     ]
     cut = [(what, _cut(" ".join(value.split()), _CELL)) for what, value in rows]
-    meanings = [_bullet(f"{name}: {meaning}") for name, meaning in report.definitions.items()]
+    meanings = [_bullet(f"{name}: {text}") for name, text in sorted(report.definitions.items())]
     parts = ["## Circumstances", "", _table(("what", "value"), cut)]
     return "\n".join(parts + (["", *meanings] if meanings else []))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
+from engine_pipeline.gates.paired_bars import MOST_ROUNDS
 from engine_pipeline.gates.paired_result import Side
 from engine_pipeline.gates.stats import percentile
 
@@ -47,14 +48,19 @@ def paired_facts(result: PairedResult) -> list[str]:
     return facts
 
 
-def advice(result: PairedResult) -> str | None:
-    """What to do about an open verdict; None if it is not open."""
+def advice(result: PairedResult, max_rounds: int) -> str | None:
+    """What to do about an open verdict that `max_rounds` were allowed for; None if it is not open.
+
+    More rounds settle what is noisy, and not what is disturbed: those are dropped like the others.
+    """
     if result.outcome is not Outcome.INCONCLUSIVE:
         return None
     more = [one.more_rounds for one in result.comparisons if one.more_rounds is not None]
-    if not more:
-        return "Run the gate again on a quiet machine; docs/speed.md says what else helps."
-    wanted = len(result.counted) + max(more)
+    dropped = len(result.rounds) - len(result.counted)
+    wanted = len(result.counted) + max(more, default=0)
+    if not max_rounds < wanted <= MOST_ROUNDS:
+        lost = f": {dropped} of {len(result.rounds)} rounds were dropped" if dropped else ""
+        return f"Run the gate again on a quiet machine{lost}; docs/speed.md says what else helps."
     return (
         f"Run the gate again on a quiet machine, or set `max_rounds: {wanted}` under `paired` in "
         "channels.yaml; docs/speed.md says what else helps."

@@ -66,7 +66,8 @@ def parity_facts(result: ParityResult) -> list[str]:
             f"teacher-forced; KL {measures.kl:.4f} nats on average, p95 {measures.kl_p95:.4f}."
         )
     facts += [f"Not measured: {what}." for what in measures.not_measured]
-    facts += [f"Not answered: {case}: {why}." for case, why in list(result.unanswered.items())[:8]]
+    unanswered = sorted(result.unanswered.items())
+    facts += [f"Not answered: {case}: {why}." for case, why in unanswered[:8]]
     asked = "kept from an earlier run" if result.reused else "asked in this run"
     if result.answers is not None:
         facts.append(f"The parent's answers: {result.answers.short}, {asked}.")

@@ -5,6 +5,7 @@ Written in `channels.yaml` under a gate as `paired:`; part of the gate's policy 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Self
 
@@ -16,11 +17,17 @@ _PER_CENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 # Where more is worse; throughput is reported and decides nothing.
 MEDIANS = ("ttft_p50_ms", "tpot_p50_ms")
 TAILS = ("ttft_p95_ms", "tpot_p95_ms")
+MOST_ROUNDS = 400
 
 
 def _read_share(value: Any) -> Any:
-    match = _PER_CENT.fullmatch(value) if isinstance(value, str) else None
-    return round(float(match.group(1)) / 100, 9) if match else value
+    if not isinstance(value, str):
+        return value
+    match = _PER_CENT.fullmatch(value)
+    if match is None:
+        msg = f"found {json.dumps(value, ensure_ascii=False)}, want a share such as 10% or 0.1"
+        raise ValueError(msg)
+    return round(float(match.group(1)) / 100, 9)
 
 
 # As people write it, `10%`, or as a number, 0.1. Below one per cent no machine is quiet enough.
@@ -51,7 +58,7 @@ class PairedBars(Load):
     smallest_change: Share = 0.1
     smallest_change_p95: Share = 0.25
     rounds: Annotated[int, Field(ge=6, le=200)] = 6
-    max_rounds: Annotated[int, Field(ge=6, le=400)] = 96
+    max_rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)] = 96
     max_foreign_cpu: Share = 0.25
     false_alarm: Rate = 0.01
     miss: Rate = 0.03

@@ -69,7 +69,8 @@ def title(name: str) -> str:
 def template_rows(result: TemplateResult) -> tuple[tuple[str, Outcome, str], ...]:
     """Each golden chat, then each special token that is wrong: name, outcome, why."""
     chats = tuple((chat.id, chat.outcome, chat.reason) for chat in result.chats)
-    wrong = ((f"token {text}", Outcome.FAILED, why) for text, why in result.special_tokens.items())
+    specials = sorted(result.special_tokens.items())
+    wrong = ((f"token {text}", Outcome.FAILED, why) for text, why in specials)
     return (*chats, *wrong)
 
 

@@ -219,3 +219,80 @@ def test_validate_warns_of_bars_that_can_hardly_fail_though_nobody_calibrated_th
     ran = judged.run("validate", "channels.yaml")
     assert ran.code == 0
     assert "gate lanes: lanes.chat.min_good_share 0.05: can hardly fail" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ("{}", "not a calibration: host_class: field required"),
+        ("no JSON", "not a calibration: invalid JSON: "),
+    ],
+)
+def test_a_kept_file_that_cannot_be_added_to_is_refused_before_anything_is_measured(
+    judged, kept, says
+):
+    found = calibrated(judged, "plain")
+    path = judged.root / found["file"]
+    path.write_text(kept)
+    words = ("--engine", str(engine(judged, "good").digest), "--runs", "3")
+    ran = judged.run("calibrate", "plain", *words)
+    assert ran.code == 2
+    assert says in ran.err
+    assert "validation error" not in ran.err
+    assert f"rm {found['file']}" in ran.err
+    assert "run 1 of 3" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--smallest-drop", "x"), "'x' is no number: want one from 0.1 up to 50"),
+        (("--smallest-drop", "nan"), "'nan' is no number: want one from 0.1 up to 50"),
+        (("--runs", "three"), "'three' is no whole number: want one from 3 up to 1000"),
+        (("--miss", "21%"), "21.0 is not in the range 0.1<=x<=20"),
+    ],
+)
+def test_what_is_no_number_is_told_what_is_wanted(judged, option, says):
+    ran = judged.run("calibrate", "plain", "--engine", "x", *option)
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_bars_of_a_comparison_are_said_not_to_be_calibrated(judged):
+    path = judged.root / "channels.yaml"
+    path.write_text(
+        CHANNELS.replace(
+            "min_tag_score: {copying: 0.5}}\n",
+            "min_tag_score: {copying: 0.5}}\n    paired: {against: prod}\n",
+        )
+    )
+    words = ("--engine", str(engine(judged, "x").digest), "--only", "speed")
+    ran = judged.run("calibrate", "plain", *words)
+    assert ran.code == 2
+    assert (
+        "those of `paired:` are measured against the live engine and are not calibrated" in ran.err
+    )
+
+
+def test_a_share_that_is_none_is_told_its_form(judged):
+    path = judged.root / "channels.yaml"
+    path.write_text(
+        CHANNELS.replace(
+            "min_tag_score: {copying: 0.5}}\n",
+            "min_tag_score: {copying: 0.5}}\n"
+            "    paired: {against: prod, smallest_change: banana}\n",
+        )
+    )
+    ran = judged.run("validate", "channels.yaml")
+    assert 'smallest_change: found "banana", want a share such as 10% or 0.1' in ran.out
+
+
+def test_passes_under_load_are_not_called_runs(judged):
+    under = "    suite: core\n    under_load: {concurrency: 2}\n    quality: {min_score: 0.9, min"
+    path = judged.root / "channels.yaml"
+    path.write_text(CHANNELS.replace("    suite: core\n    quality: {min_score: 0.9, min", under))
+    words = ("--engine", str(engine(judged, "good").digest), "--runs", "3")
+    ran = judged.run("calibrate", "plain", *words)
+    assert ran.code == 0, ran.err
+    said = " ".join(ran.out.split())
+    assert "the 1 case that must pass did in all 6 passes of 3 runs: by chance one fails" in said

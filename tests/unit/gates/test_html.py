@@ -16,7 +16,9 @@ from engine_pipeline.gates.lane_bars import LaneBars
 from engine_pipeline.gates.markdown import to_markdown
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.paired_result import Baseline, PairedResult
+from engine_pipeline.gates.report import Report
 from engine_pipeline.gates.template import ChatVerdict, TemplateResult
+from engine_registry.documents import canonical_json
 from tests.unit.gates.report_samples import (
     BESIDE,
     HUGE,
@@ -360,3 +362,17 @@ def test_each_golden_chat_and_each_wrong_token_has_its_verdict_and_words():
     told = to_markdown(report(template=guard))
     assert "- two-turns: passed: as recorded" in told
     assert "Chat template and tokenizer" not in to_html(report(), NOBODY)
+
+
+def test_a_stored_report_makes_the_page_that_it_made_when_it_was_new():
+    """Stored, its keys are sorted; the page must not follow their order."""
+    measured = speed(100.0, failed=2)
+    failed = dict(sorted({"timeout": 1, "refused": 1}.items(), reverse=True))
+    fresh = report(
+        definitions=dict(sorted(LIVE.definitions.items(), reverse=True)),
+        performance=measured.model_copy(update={"failed": failed}),
+    )
+    stored = Report.model_validate_json(canonical_json(fresh))
+    assert list(stored.definitions) != list(fresh.definitions)
+    assert to_markdown(stored) == to_markdown(fresh)
+    assert to_html(stored, NOBODY) == to_html(fresh, NOBODY)

@@ -75,14 +75,23 @@ def test_many_dropped_rounds_are_cut_short():
 
 @pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED])
 def test_a_settled_comparison_needs_no_advice(outcome):
-    assert advice(result([made(n, 100, 100) for n in range(1, 7)], outcome)) is None
+    assert advice(result([made(n, 100, 100) for n in range(1, 7)], outcome), 6) is None
 
 
 def test_an_open_comparison_says_how_many_rounds_to_allow():
     rounds = [made(n, 100 * (1.3 if n % 2 else 0.8), 100) for n in range(1, 9)]
     noisy = result(rounds, Outcome.INCONCLUSIVE)
     most = max(one.more_rounds for one in noisy.comparisons if one.more_rounds)
-    assert f"`max_rounds: {8 + most}`" in advice(noisy)
+    assert f"`max_rounds: {8 + most}`" in advice(noisy, 8)
+    # So many are allowed already, or more than may be: more of them is no advice.
+    assert "max_rounds" not in advice(noisy, 8 + most)
+
+
+def test_a_comparison_whose_rounds_were_disturbed_asks_for_a_quiet_machine_and_no_more_rounds():
+    disturbed = result([made(n, 1, 1, "loud") for n in range(1, 7)], Outcome.INCONCLUSIVE)
+    said = advice(disturbed, 6)
+    assert "on a quiet machine: 6 of 6 rounds were dropped" in said
+    assert "max_rounds" not in said
 
 
 def test_no_baseline_is_told_as_nobody():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine_pipeline.cli.number_option import PerCent, WholeNumber
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
@@ -13,28 +14,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
     from engine_pipeline.gates.calibrate import Calibrating, Part
     from engine_pipeline.gates.calibration import (
-        BarEvidence,
-        CasesEvidence,
         ErrorRates,
-        GateCalibration,
         WorthCatching,
     )
     from engine_pipeline.gates.parity_result import ParityResult
     from engine_pipeline.gates.starter import Starter
     from engine_registry.record import Record
 
-_PER_CENT = click.FloatRange(0.1, 20)
+_ERROR_RATE = PerCent(0.1, 20)
 _PARTS = ("quality", "speed", "parity")
 
 
 @verb("calibrate")
 @click.argument("gate")
 @click.option("--engine", required=True, metavar="ENGINE", help="What is measured: a good engine.")
-@click.option("--runs", type=click.IntRange(3, 1000), default=10, show_default=True)
+@click.option("--runs", type=WholeNumber(3, 1000), default=10, show_default=True)
 @click.option(
     "--only",
     type=click.Choice(_PARTS),
@@ -43,35 +40,35 @@ _PARTS = ("quality", "speed", "parity")
 )
 @click.option(
     "--false-alarm",
-    type=_PER_CENT,
+    type=_ERROR_RATE,
     default=1.0,
     show_default=True,
     help="Per cent of runs in which this engine may miss a proposed bar.",
 )
 @click.option(
     "--miss",
-    type=_PER_CENT,
+    type=_ERROR_RATE,
     default=5.0,
     show_default=True,
     help="Per cent of runs in which the worsening that a bar catches may meet it.",
 )
 @click.option(
     "--smallest-change",
-    type=click.FloatRange(1, 100),
+    type=PerCent(1, 100),
     default=10.0,
     show_default=True,
     help="Per cent of a time or a rate: the smallest worsening worth catching.",
 )
 @click.option(
     "--smallest-drop",
-    type=click.FloatRange(0.1, 50),
+    type=PerCent(0.1, 50),
     default=5.0,
     show_default=True,
     help="Per cent of the cases: the smallest drop of a score worth catching.",
 )
 @click.option(
     "--max-foreign-cpu",
-    type=click.FloatRange(1, 100),
+    type=PerCent(1, 100),
     default=25.0,
     show_default=True,
     help="Per cent of processor time that others may use in a run whose speed counts.",
@@ -97,11 +94,12 @@ def command(
     """
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.lookup import latest_record
+    from engine_pipeline.cli.say_calibration import draw
     from engine_pipeline.cli.wiring import utc_now
     from engine_pipeline.gates.calibrate import Part, calibrate
     from engine_pipeline.gates.calibration import ErrorRates, WorthCatching, warnings
     from engine_pipeline.gates.calibration_bars import bars_of, basis_of
-    from engine_pipeline.gates.calibration_file import keep
+    from engine_pipeline.gates.calibration_file import check_kept, keep
     from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.scratch import scratch
 
@@ -111,6 +109,8 @@ def command(
     parts = frozenset(Part(one) for one in only or _PARTS)
     _refuse_nothing_to_measure(shell, gate, parts)
     record = latest_record(shell.registry.engines.records(shell.registry.resolve_engine(engine)))
+    host_class = shell.device(record).host_class
+    check_kept(shell.suites_dir / suite.name, host_class)
     rates = ErrorRates(false_alarm=false_alarm / 100, miss=miss / 100)
     worth = WorthCatching(change=smallest_change / 100, drop=smallest_drop / 100)
     with scratch(shell.cache_dir / "gates") as directory:
@@ -120,7 +120,6 @@ def command(
             progress=shell.progress,
             clock=utc_now,
         )
-    host_class = shell.device(record).host_class
     path = keep(shell.suites_dir / suite.name, host_class, gate, found)
     shell.close()
     workloads = shell.workloads(policy.lanes)
@@ -138,10 +137,11 @@ def command(
         "calibration": found.model_dump(mode="json"),
         "warnings": said,
     }
-    return Answer(document=document, page=lambda out: _draw(out, found, said, path))
+    return Answer(document=document, page=lambda out: draw(out, found, said, path))
 
 
 def _refuse_nothing_to_measure(shell: Shell, gate: str, parts: Iterable[Part]) -> None:
+    from engine_pipeline.gates.calibrate import Part
     from engine_registry.errors import InvalidInput
 
     policy = shell.policies.gate(gate)
@@ -152,8 +152,13 @@ def _refuse_nothing_to_measure(shell: Shell, gate: str, parts: Iterable[Part]) -
     }
     if not any(has[part] for part in parts):
         names = ", ".join(sorted(parts))
+        paired = (
+            "; those of `paired:` are measured against the live engine and are not calibrated"
+            if policy.paired is not None and Part.SPEED in parts
+            else ""
+        )
         raise InvalidInput(
-            f"gate {gate} has no bars on {names}, so there is nothing to calibrate",
+            f"gate {gate} has no bars on {names}, so there is nothing to calibrate{paired}",
             hint=f"give gate {gate} such bars in channels.yaml, or leave --only out",
             reference="gate-without-bars",
         )
@@ -248,48 +253,3 @@ def _comparing(
         )
 
     return compare
-
-
-def _draw(out: Page, found: GateCalibration, said: list[str], path: Path) -> None:
-    out.table(
-        ("bar", "now", "mean", "deviation", "n", "proposed", "catches", "now catches", "needs"),
-        [_row(name, one) for name, one in found.bars.items()],
-    )
-    if found.cases is not None:
-        _draw_cases(out, found.cases)
-    for line in said:
-        out.verdict("warning", line)
-    worth = found.worth
-    facts: list[tuple[str, object]] = [("kept in", path)]
-    if found.dropped:
-        facts.append(("disturbed", f"speed of {found.dropped} of {found.runs} runs"))
-    needs = f"what catches a change of {worth.change:.0%} or a drop of {worth.drop:.1%}"
-    out.facts([*facts, ("needs", needs)])
-
-
-def _row(name: str, one: BarEvidence) -> tuple[str, ...]:
-    return (
-        name,
-        "-" if one.bar is None else f"{one.bar:g}",
-        f"{one.mean:g}",
-        f"{one.deviation:g}",
-        str(one.n),
-        "-" if one.proposed is None else f"{one.proposed:g}",
-        _share(one.catches),
-        _share(one.catches_now),
-        "-" if one.needs is None else f"{one.needs} for {one.of}",
-    )
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
-
-
-def _draw_cases(out: Page, cases: CasesEvidence) -> None:
-    for name, one in cases.unsteady.items():
-        out.line(f"case {name} passed {one.passed} of {one.asked} times")
-    if cases.must_fail_at_most is not None and cases.must:
-        out.line(
-            f"all {cases.must} cases that must pass did in all {cases.runs} runs: by chance one "
-            f"fails in at most {cases.must_fail_at_most:.0%} of runs, as far as {cases.runs} tell"
-        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine_pipeline.cli.number_option import Number
 from engine_pipeline.cli.options import signing, verb
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--min-score",
-    type=click.FloatRange(min=0, min_open=True, max=1),
+    type=Number(min=0, min_open=True, max=1),
     default=1.0,
     show_default=True,
     help="With --suite: the least mean score over its cases.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine_pipeline.cli.number_option import Number, WholeNumber
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ _SHOWN = 5
 @click.option("--model", metavar="NAME", help="Of a suite that is made: whom it is asked of.")
 @click.option(
     "--max-tokens",
-    type=click.IntRange(1, 8192),
+    type=WholeNumber(1, 8192),
     default=256,
     show_default=True,
     help="Of a suite that is made: the longest answer.",
 )
 @click.option(
     "--limit",
-    type=click.IntRange(1, 2000),
+    type=WholeNumber(1, 2000),
     default=200,
     show_default=True,
     help="The most cases; of more, a sample that is the same every time.",
@@ -54,7 +55,7 @@ _SHOWN = 5
 )
 @click.option(
     "--at-least",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    type=Number(0.0, 1.0, min_open=True),
     metavar="COSINE",
     help="With --ideal-as similar: how near an answer must come.",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine_pipeline.cli.number_option import WholeNumber
 from engine_pipeline.cli.options import verb
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _FOLDER = "workloads"
 )
 @click.option(
     "--requests",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=300,
     show_default=True,
     help="How many requests the captured workload makes; 299 bound a p99.",

@@ -59,7 +59,7 @@ def to_html(report: Report, beside: Beside) -> str:
         facts=_facts(report, beside),
         definitions="".join(
             f"<dt>{shown(name)}</dt><dd>{shown(text)}</dd>"
-            for name, text in report.definitions.items()
+            for name, text in sorted(report.definitions.items())
         ),
     )
 
@@ -116,7 +116,7 @@ def _in_turn(result: PairedResult | None) -> str:
 
 def _load(result: PerformanceResult) -> str:
     eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
-    failed = ", ".join(f"{count} {kind}" for kind, count in result.failed.items()) or "none"
+    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failed.items())) or "none"
     cached = "an unknown share" if result.cached_share is None else f"{result.cached_share:.0%}"
     return shown(
         f"{result.requests} requests of {result.output_tokens} tokens each, {result.concurrency} "
