@@ -21,6 +21,7 @@ from engine_registry.errors import InvalidInput, Unavailable
 from engine_registry.partial import partial_file
 from engine_registry.record import RegistryInfo
 from engine_registry.refs import ReleaseRef
+from engine_registry.room import disk_full, is_full
 from engine_registry.transfer import bring
 from engine_registry.transfer_cargo import Cargo, Part, read_cargo
 from engine_registry.transfer_origin import StoreOrigin, check_arrived
@@ -55,7 +56,7 @@ def write_archive(
     Raises:
         InvalidInput: the file exists.
         NotFound, IntegrityError: what belongs to it is not whole.
-        Unavailable: no room, no right.
+        Unavailable: no room (`disk-full`), no right.
     """
     origin = StoreOrigin(source.stores)
     if isinstance(what, ReleaseRef):
@@ -63,7 +64,7 @@ def write_archive(
         cargo = read_cargo(origin, release.content.engine, what)
     else:
         cargo = read_cargo(origin, what)
-    with _new(path) as stream:
+    with _new(path, cargo.size_bytes) as stream:
         digest = _Writer(stream, origin, cargo.size_bytes, progress).write(cargo)
     return cargo, digest
 
@@ -157,7 +158,7 @@ def registry_info(cargo: Cargo) -> bytes:
 
 
 @contextmanager
-def _new(path: Path) -> Iterator[BinaryIO]:
+def _new(path: Path, need_bytes: int) -> Iterator[BinaryIO]:
     """A hidden sibling that gets the name `path` when the block ends, or is removed."""
     if path.exists() or path.is_symlink():
         raise InvalidInput(
@@ -179,8 +180,10 @@ def _new(path: Path) -> Iterator[BinaryIO]:
             reference="path-exists",
         ) from error
     except OSError as error:
+        if is_full(error):
+            raise disk_full(path, need_bytes) from error
         raise Unavailable(
             f"cannot write {path}: {error.strerror or error}",
-            hint="check that its directory is there, writable and has room, then run it again",
+            hint="check that its directory is there and writable, then run the command again",
             reference="directory-not-writable",
         ) from error

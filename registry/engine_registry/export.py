@@ -39,18 +39,21 @@ def export_oci_layout(
     Raises:
         InvalidInput: the directory exists.
         NotFound, IntegrityError: the engine or something attached is not whole.
+        Unavailable: no room (`disk-full`), no right.
     """
     stored = registry.engines.check_engine(engine)
     entries = [_entry(engine, stored.manifest, {_REF_NAME: ref_name or engine.short})]
     blobs = _blobs_of(engine, stored.manifest)
+    need_bytes = stored.size_bytes
     for link in registry.engines.referrers(engine):
         manifest = registry.engines.manifest(link.manifest)
         registry.engines.read_attachment(link.manifest)  # checks what was attached
         entries.append(_entry(link.manifest, manifest, None))
         blobs |= _blobs_of(link.manifest, manifest)
+        need_bytes += manifest.size_bytes
     index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
 
-    with new_directory(directory) as partial:
+    with new_directory(directory, need_bytes) as partial:
         (partial / layout.BLOBS).mkdir(parents=True)
         for digest in sorted(blobs):
             registry.stores.blobs.materialise(digest, partial / layout.blob(digest))

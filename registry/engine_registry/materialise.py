@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine_registry.errors import IntegrityError, InvalidInput, Unavailable
 from engine_registry.partial import partial_directory
+from engine_registry.room import disk_full, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +34,9 @@ def write_engine(blobs: BlobStore, manifest: Manifest, directory: Path) -> None:
         InvalidInput: the directory exists.
         IntegrityError: the manifest has a layer without a file name.
         NotFound: a blob is missing.
+        Unavailable: no room (`disk-full`), no right.
     """
-    with new_directory(directory) as partial:
+    with new_directory(directory, manifest.size_bytes) as partial:
         for layer in manifest.layers:
             if layer.title is None:
                 raise IntegrityError(
@@ -48,8 +50,13 @@ def write_engine(blobs: BlobStore, manifest: Manifest, directory: Path) -> None:
 
 
 @contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
-    """A temporary sibling that becomes `directory` when the block ends, or is removed."""
+def new_directory(directory: Path, need_bytes: int) -> Iterator[Path]:
+    """A temporary sibling that becomes `directory` when the block ends, or is removed.
+
+    Args:
+        directory: must not exist.
+        need_bytes: of all that goes into it, unless the file system shares it.
+    """
     if directory.exists() or directory.is_symlink():
         raise InvalidInput(
             f"cannot write {directory}: it exists",
@@ -62,9 +69,15 @@ def new_directory(directory: Path) -> Iterator[Path]:
             partial.chmod(0o755)
             yield partial
             partial.rename(directory)
+    except Unavailable as error:
+        if is_full(error):  # names a file in the sibling, which is gone
+            raise disk_full(directory, need_bytes) from error
+        raise
     except OSError as error:
+        if is_full(error):
+            raise disk_full(directory, need_bytes) from error
         raise Unavailable(
             f"cannot write {directory}: {error.strerror or error}",
-            hint="check that its parent is writable and has room, then run the command again",
+            hint="check that its parent is there and writable, then run the command again",
             reference="directory-not-writable",
         ) from error

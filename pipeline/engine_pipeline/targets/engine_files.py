@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine_pipeline.targets.durable import sync_dir
 from engine_pipeline.targets.port import Damage
 from engine_registry.digest import READ_SIZE_BYTES, Digest
-from engine_registry.errors import IntegrityError
+from engine_registry.errors import IntegrityError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,13 @@ def place_engine(
             return place
         progress.note(f"engine {engine.short}: laid out anew: {say_damage(damaged)}")
     fresh = engines_dir / f".new-{engine.short}-{secrets.token_hex(4)}"
-    lay_out(fresh)
+    try:
+        lay_out(fresh)
+    except Unavailable as error:
+        # Nobody has to know of the name that it has until it is whole.
+        error.message = error.message.replace(str(fresh), str(place))
+        error.args = (error.message,)
+        raise
     damaged = damaged_files(fresh, manifest, deep=True, progress=progress)
     if damaged:
         raise IntegrityError(

@@ -249,8 +249,9 @@ class Tree:
             ) from error
         except OSError as error:
             raise self._unusable("lock it", error) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, who.encode()[:400], 0)
+        with suppress(OSError):  # no room for the name of who holds it: it is held all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, who.encode()[:400], 0)
 
     def _sweep(self) -> None:
         for folder in (self.root, self.root / _VERSIONS, self.engines_dir):
@@ -279,15 +280,16 @@ class Tree:
             raise self._unusable(act, error) from error
 
     def _unusable(self, act: str, error: OSError) -> Unavailable:
-        room = ""
+        room, reference = "", "target-not-usable"
         if error.errno in _FULL:
+            reference = "disk-full"
             with suppress(OSError):
                 stat = os.statvfs(self.root)
                 room = f" ({stat.f_bavail * stat.f_frsize:,} bytes are free)"
         return Unavailable(
             f"{self.root}: cannot {act}: {error.strerror or error}{room}",
             hint="see that it is writable and has room, then run the same command again",
-            reference="target-not-usable",
+            reference=reference,
         )
 
 

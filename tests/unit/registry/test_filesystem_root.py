@@ -214,7 +214,9 @@ def test_a_full_store_says_how_much_is_needed_and_how_much_is_free(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
-        with pytest.raises(Unavailable, match=r"need 3,000,000 bytes, [0-9,]+ are free") as caught:
+        with pytest.raises(
+            Unavailable, match=r"need 3,000,000 bytes, [0-9,]+ bytes are free"
+        ) as caught:
             on_disk.stores.blobs.add_file(source, Ownership.KEPT)
     assert caught.value.name == "store-full"
     assert list(on_disk.stores.inventory.files()) == before

@@ -42,7 +42,7 @@ def command(shell: Shell, clean: bool, node_file: Path | None) -> Answer:
     groups = {state: [a for a in found if a.state is state] for state in State}
     document = {
         "machine": shell.machine.host_class,
-        "removed_containers": removed,
+        "removed_containers": (removed or 0) if clean else None,
         "node_file": str(node_file) if node_file else None,
         "groups": {
             str(state): [
@@ -54,7 +54,9 @@ def command(shell: Shell, clean: bool, node_file: Path | None) -> Answer:
 
     def page(out: Page) -> None:
         out.line(shell.machine.host_class)
-        if removed is not None:
+        if clean and removed is None:
+            out.line("nothing to clean: without the docker package no container was started here")
+        elif removed is not None:
             out.line(f"removed {removed} containers of runs that are gone")
         if node_file is not None:
             out.line(f"{node_file} describes it; add tensorrt and tensorrt_llm of what serves here")
@@ -105,10 +107,17 @@ def _docker() -> str:
     return ""
 
 
-def _clean() -> int:
+def _clean() -> int | None:
+    """How many containers were removed; None where nothing can have started any."""
     from engine_pipeline.runners.docker.orphans import clean_orphans
+    from engine_registry.errors import Incompatible
 
-    return len(clean_orphans().removed)
+    try:
+        return len(clean_orphans().removed)
+    except Incompatible as error:
+        if error.name != "tool-missing":
+            raise
+        return None
 
 
 def _registry_dir(url: str) -> Path | None:

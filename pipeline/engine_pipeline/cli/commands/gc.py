@@ -38,9 +38,11 @@ def command(shell: Shell, yes: bool, purge: bool, grace: timedelta) -> Answer:
 
     With --yes it goes into the trash, from where anything that is named again comes back. With
     --yes --purge, what has lain in the trash for the grace period is removed for good as well. Safe
-    beside builds and promotions, and to run again after it was stopped.
+    beside builds and promotions, and to run again after it was stopped. Where the disk is so full
+    that nothing can be moved, --purge empties the trash first.
     """
     from engine_pipeline.cli.say_gc import gc_answer
+    from engine_registry.errors import Unavailable
     from engine_registry.gc import Collector
 
     collector = Collector(
@@ -50,8 +52,19 @@ def command(shell: Shell, yes: bool, purge: bool, grace: timedelta) -> Answer:
         grace=grace,
         say=lambda text: shell.progress.phase("gc", text),
     )
-    discarded = collector.discard() if yes else None
+    before = None
+    try:
+        discarded = collector.discard() if yes else None
+    except Unavailable as error:
+        if error.name != "store-full" or not purge:
+            raise
+        shell.progress.note(f"purging first: {error.message}")
+        before = collector.purge()
+        discarded = collector.discard()
     plan = discarded.plan if discarded else collector.plan()
     purged = collector.purge() if yes and purge else None
+    if before is not None and purged is not None:
+        purged.purged_files += before.purged_files
+        purged.purged_bytes += before.purged_bytes
     shell.close()
     return gc_answer(plan, discarded, purged, url=shell.registry_url, grace=grace, purge=purge)

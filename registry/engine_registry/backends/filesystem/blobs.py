@@ -103,7 +103,10 @@ class FileBlobs:
                 hint="name a path that does not exist yet",
                 reference="path-exists",
             )
-        with self.open(digest) as stream, writing(path.parent, f"write {path.name}"):
+        with (
+            self.open(digest) as stream,
+            writing(path.parent, f"write {path.name}", os.fstat(stream.fileno()).st_size),
+        ):
             source = stream.fileno()
             with _partial(path) as (fd, partial):
                 if not ingest.clone(source, fd):

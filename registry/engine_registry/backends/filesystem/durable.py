@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import Unavailable
+from engine_registry.room import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _typeshed import WriteableBuffer
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 READ_ONLY = 0o444
 # How often a folder is made again that a collector removed, empty, before it was linked into.
@@ -92,21 +92,26 @@ def free_bytes(path: Path) -> int:
 
 
 def store_full(place: Path, need_bytes: int) -> Unavailable:
-    """The error for a file system without room for `need_bytes` more."""
+    """The error for a file system without room for `need_bytes` more; 0: not known how many."""
+    need = f"need {need_bytes:,} bytes, " if need_bytes else ""
     return Unavailable(
-        f"{place}: no room: need {need_bytes:,} bytes, {free_bytes(place):,} are free",
-        hint="make room on that file system, then run the same command again",
+        f"{place}: no room: {need}{free_bytes(place):,} bytes are free",
+        hint="make room there (docs/operations.md, `The disk is full`), then run the same command "
+        "again",
         reference="store-full",
     )
 
 
 @contextmanager
 def writing(place: Path, what: str, need_bytes: int = 0) -> Iterator[None]:
-    """Turn the operating system's refusals of a write into errors a user can act on."""
+    """Turn the operating system's refusals of a write into errors a user can act on.
+
+    `need_bytes` is 0 where nobody knows: names alone are written, or the file shares its bytes.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise store_full(place, need_bytes) from error
         if error.errno in _FORBIDDEN:
             raise Unavailable(
