@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from engine_pipeline.cli.next_command import on_the_same
-from engine_registry.errors import InvalidInput
+from engine_registry.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,15 @@ def chosen_targets(
 
     if target is not None and (inline := inline_definition(target, channel)) is not None:
         return (Chosen(name=target, definition=inline),)
-    targets = validated(_file(shell, targets_file), Targets, reference="targets-invalid")
+    path = _file(shell, targets_file)
+    if not path.exists():
+        raise NotFound(
+            f"no targets: {path} does not exist",
+            hint="write it, docs/deploy.md says how; or name a directory: "
+            f"`enginectl deploy {channel or 'MODEL/TARGET/CHANNEL'} --target directory:/DIR`",
+            reference="targets-missing",
+        )
+    targets = validated(path, Targets, reference="targets-invalid")
     if target is None:
         found = targets.following(channel)
         return tuple(Chosen(name=name, definition=one) for name, one in found.items())

@@ -106,6 +106,7 @@ class TritonDefinition(_Definition):
     settings: dict[Slug, Setting] = {}
 
 
+KINDS = ("directory", "triton")
 Definition = Annotated[DirectoryDefinition | TritonDefinition, Field(discriminator="kind")]
 
 
@@ -151,8 +152,15 @@ def inline_definition(text: str, channel: ChannelRef | None) -> DirectoryDefinit
     """The target that `directory:/DIR` means; None if `text` is a name.
 
     Raises:
-        InvalidInput: `target-invalid`: not an absolute path, or no channel to follow.
+        InvalidInput: `target-invalid`: another kind, not an absolute path, or no channel to follow.
     """
+    if not text or (":" in text and not text.startswith(_INLINE)):
+        raise InvalidInput(
+            f"target {text!r}: neither a name of targets.yaml nor directory:/DIR; the kinds are "
+            f"{', '.join(KINDS)}, and only a directory needs no targets.yaml",
+            hint="write --target NAME or --target directory:/DIR",
+            reference="target-invalid",
+        )
     if not text.startswith(_INLINE):
         return None
     path = text.removeprefix(_INLINE)

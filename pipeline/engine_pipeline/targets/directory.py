@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.targets.durable import write_json
 from engine_pipeline.targets.engine_files import damaged_files, place_engine
+from engine_pipeline.targets.ownership import refuse_foreign
 from engine_pipeline.targets.port import NothingRuns, Reading, Running
 from engine_pipeline.targets.tree import Tree
 from engine_registry.digest import Digest
@@ -50,7 +51,8 @@ class DirectoryTarget:
         return Digest.of(canonical_json({"kind": "directory"}))
 
     def held(self) -> AbstractContextManager[None]:
-        """See `Target.held`."""
+        """See `Target.held`; raises InvalidInput for a directory of somebody else's."""
+        refuse_foreign(self._tree.root)
         return self._tree.held(self._who)
 
     def read(self, *, deep: bool) -> Reading:

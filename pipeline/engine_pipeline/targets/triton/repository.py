@@ -187,3 +187,11 @@ def write_repository(
             write_durably(path, data)
         text = with_parameters(fill(template, values, f"{model}/{CONFIG}"), named)
         write_durably(models_dir / model / CONFIG, text.encode())
+
+
+def is_model(path: Path) -> bool:
+    """Whether a repository would take it for a model: its configuration, or numbered versions."""
+    if not path.is_dir():
+        return False
+    names = [entry.name for entry in path.iterdir()]
+    return CONFIG in names or any(name.isdigit() for name in names)

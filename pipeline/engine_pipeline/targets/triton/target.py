@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.targets.durable import write_json
 from engine_pipeline.targets.engine_files import damaged_files, place_engine
+from engine_pipeline.targets.ownership import refuse_foreign
 from engine_pipeline.targets.port import NothingRuns, Reading, Running
 from engine_pipeline.targets.tree import Tree, Version
 from engine_pipeline.targets.triton.bring import Loaded, bring, loaded_apart, managed, prove
 from engine_pipeline.targets.triton.client import TritonClient
 from engine_pipeline.targets.triton.launch import launch_document
 from engine_pipeline.targets.triton.plan import MANAGED
-from engine_pipeline.targets.triton.repository import Templates, write_repository
+from engine_pipeline.targets.triton.repository import Templates, is_model, write_repository
 from engine_registry.digest import Digest
 from engine_registry.documents import canonical_json
 from engine_registry.errors import EngineCIError, Unavailable
@@ -76,7 +77,14 @@ class TritonTarget:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See `Target.held`; makes an empty repository that a server can be started on."""
+        """See `Target.held`; makes an empty repository that a server can be started on.
+
+        Models of somebody else's may lie beside it: the server's own repository is often there.
+
+        Raises:
+            InvalidInput: anything else of somebody else's lies there.
+        """
+        refuse_foreign(self._tree.root, may_stay=is_model)
         with self._tree.held(self._who):
             if not self._tree.pointer.is_symlink():
                 self._tree.point_at_nothing((MODELS,))
