@@ -30,6 +30,7 @@ _SLUG_WORDS = "lower-case letters, digits, `.`, `_` and `-`, at most 64"
 # The pattern of `engine_registry.refs.Slug`, as pydantic repeats it.
 _SLUG_START = "^[a-z0-9](?:"
 _ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
+_WORD = re.compile(r"[A-Za-z_][\w.]*\w")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _TYPE_WORDS = {
     "int_type": "an integer",
@@ -101,7 +102,7 @@ def problems_of(
         found.setdefault(path, []).append(_describe(detail, path, value, model))
     problems = [
         Problem(
-            line=_line(path, positions),
+            line=_line((*path, *_key_named(texts[0][0], path, positions)), positions),
             path=".".join(map(str, path)),
             text=_joined([text for text, _ in texts]),
             hint=next((hint for _, hint in texts if hint), DEFAULT_HINT),
@@ -174,6 +175,17 @@ def _line(path: tuple[Key, ...], positions: Mapping[tuple[Key, ...], int]) -> in
     while path not in positions and path:
         path = path[:-1]
     return positions.get(path, 1)
+
+
+def _key_named(
+    text: str, path: tuple[Key, ...], positions: Mapping[tuple[Key, ...], int]
+) -> tuple[Key, ...]:
+    """The first key below `path` that a rule about the whole mapping names: what to look at."""
+    for word in _WORD.findall(text):
+        named = tuple(word.split("."))
+        if (*path, *named) in positions:
+            return named
+    return ()
 
 
 def _describe(

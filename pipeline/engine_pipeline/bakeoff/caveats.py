@@ -37,7 +37,7 @@ def caveats(
             *_caches(found),
             *_machines(found),
             *_evidence(file, found),
-            *_absent(unmeasured),
+            *_absent(unmeasured if found else {}),
         ]
     )
 

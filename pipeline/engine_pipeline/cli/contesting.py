@@ -12,15 +12,23 @@ if TYPE_CHECKING:
     from engine_pipeline.bakeoff.measured import Unmeasured
     from engine_pipeline.cli.wiring import Shell
 
+# A key that this machine does not have: it may be set in the next run, and the file is right.
+_NOT_SET = frozenset({"api-key-missing", "api-key-invalid"})
+
 
 def entries_of(
     shell: Shell, file: BakeoffFile, environment: Mapping[str, str]
 ) -> dict[str, Entry | Unmeasured]:
-    """Who can be asked, by name; who cannot is told at once, before the others are measured."""
+    """Who can be asked, by name; who cannot is told at once, before the others are measured.
+
+    Raises:
+        InvalidInput: what the file says of somebody is wrong; what is only not there, or not set,
+            makes a contestant that cannot be asked.
+    """
     from engine_pipeline.bakeoff.entry import endpoint_entry
     from engine_pipeline.bakeoff.measured import Unmeasured
     from engine_pipeline.gates.outcome import Outcome
-    from engine_registry.errors import EngineCIError
+    from engine_registry.errors import EngineCIError, InvalidInput
 
     entries: dict[str, Entry | Unmeasured] = {}
     for contestant in file.contestants:
@@ -32,6 +40,12 @@ def entries_of(
             else:
                 entries[contestant.name] = _engine(shell, file, contestant, contestant.engine)
         except EngineCIError as error:
+            if isinstance(error, InvalidInput) and error.name not in _NOT_SET:
+                raise InvalidInput(
+                    f"contestant {contestant.name}: {error.message}",
+                    hint=error.hint,
+                    reference=error.name,
+                ) from error
             entries[contestant.name] = Unmeasured(outcome=Outcome.ERRORED, why=error.message)
             shell.progress.note(f"{contestant.name}: cannot be asked: {error.message}")
     return entries

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,6 +93,19 @@ def judge(
     if key is not None:
         sign_report(shell.registry, record.engine, attached, key)
     return report, attached, False
+
+
+def refuse_spec(named: str) -> None:
+    """Refuse the path of a spec where an engine is wanted: it reads like a channel's name."""
+    from engine_registry.errors import InvalidInput
+
+    if Path(named).suffix in {".yaml", ".yml"}:
+        raise InvalidInput(
+            f"{named}: a spec, want an engine",
+            hint=f"build it, or find what was built: `enginectl build {shlex.quote(named)}` "
+            "prints its engine",
+            reference="spec-not-engine",
+        )
 
 
 def gates_of(shell: Shell, product: ProductRef) -> tuple[str, ...]:

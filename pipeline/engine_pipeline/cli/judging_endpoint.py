@@ -47,16 +47,25 @@ def judge_running(
     from engine_pipeline.cli.wiring_embeddings import embeddings_of
     from engine_pipeline.gates.endpoint_gate import judge_endpoint
     from engine_pipeline.gates.external import external, key_of
+    from engine_pipeline.gates.policy import check_fits
 
     if asked.model is None:
         raise click.UsageError("--endpoint needs --model NAME, as its /v1/models lists it")
-    if bool(gates) == (suite is not None):
+    if gates and suite is not None:
+        raise click.UsageError(
+            f"--gate {gates[0]} and --suite {suite} exclude each other: a gate names its own suite"
+        )
+    if not gates and suite is None:
         raise click.UsageError("--endpoint needs a --gate of channels.yaml, or a --suite")
     key = key_of(asked.api_key_env, os.environ)
     address = urlsplit(asked.url)
     if key is not None and address.scheme == "http" and address.hostname not in _THIS_MACHINE:
         shell.progress.note(f"{address.hostname}: the key goes there unencrypted, over http")
     policies = _policies(shell, gates, suite, min_score)
+    suites = {name: shell.suite(policy.suite) for name, policy in policies.items()}
+    workloads = {name: shell.workloads(policy.lanes) for name, policy in policies.items()}
+    for name, policy in policies.items():
+        check_fits(policy, suites[name])
     endpoint = external(asked.url, asked.model, api_key=key)
     reports = []
     for name, policy in policies.items():
@@ -65,11 +74,11 @@ def judge_running(
                 endpoint=endpoint,
                 gate=name,
                 policy=policy,
-                suite=shell.suite(policy.suite),
+                suite=suites[name],
                 progress=shell.progress,
                 clock=utc_now,
                 workdir=shell.cache_dir / "gates",
-                workloads=shell.workloads(policy.lanes),
+                workloads=workloads[name],
                 judge=judge_of(policy.judge),
                 embeddings=embeddings_of(
                     shell, policy.embeddings, load_timeout_s=policy.load_timeout_s

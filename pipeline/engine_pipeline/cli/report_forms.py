@@ -35,7 +35,8 @@ def checked_files(
     """Where to write what, refused before an engine is judged for an hour and not after.
 
     Raises:
-        UsageError: an unknown suffix, or several gates for a file that holds one report.
+        UsageError: an unknown suffix, a file that is named twice, or several gates for one that
+            holds one report.
         InvalidInput: its directory is not there.
     """
     from engine_registry.errors import InvalidInput
@@ -43,7 +44,10 @@ def checked_files(
     wanted = [(path, form_of(path)) for path in report_files]
     if junit is not None:
         wanted.append((junit, "junit"))
+    places = [path.resolve() for path, _ in wanted]
     for path, form in wanted:
+        if places.count(path.resolve()) > 1:
+            raise click.UsageError(f"{path} is named twice: one report would overwrite the other")
         if form in _SINGLE and len(gates) > 1:
             raise click.UsageError(
                 f"{path} holds one report, {len(gates)} gates are asked for: "

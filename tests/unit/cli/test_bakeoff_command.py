@@ -87,6 +87,47 @@ def test_evidence_that_tells_nothing_is_neither_yes_nor_no(project):
     done = project.run("bakeoff", written(project, nowhere))
     assert done.code == 4
     assert "NEAR_KEY, which is not set" in done.out
+    # Better than whom, where nobody was measured?
+    assert "may be better than all of these" not in done.out
+
+
+@pytest.mark.parametrize("named", ["nonsense", "build_specs/tiny.yaml"])
+def test_a_contestant_that_is_mistyped_is_refused_before_anybody_is_asked(project, servers, named):
+    path = written(project, servers)
+    Path(path).write_text(Path(path).read_text().replace("tiny/cpu-x86-64-v3:7", named))
+    done = project.run("bakeoff", path)
+    assert done.code == 2
+    assert f"contestant ours: not a reference: '{named}'" in done.err
+    assert "contestant 1 of 3" not in done.err
+
+
+def test_a_revision_that_is_not_the_engines_is_refused_before_anybody_is_asked(
+    project, servers, monkeypatch
+):
+    """The file names what the lock says or nothing: a difference is a mistake of the file."""
+    from engine_pipeline.bakeoff.entry import checked_identity
+    from engine_pipeline.bakeoff.file import Contestant
+    from engine_pipeline.cli import contesting
+    from engine_registry.digest import Digest
+
+    def built_from_another(shell, file, contestant: Contestant, named: str):
+        return checked_identity(contestant, Digest.of(b"engine"), "0.1.2", None)
+
+    monkeypatch.setattr(contesting, "_engine", built_from_another)
+    path = written(project, servers)
+    text = Path(path).read_text()
+    Path(path).write_text(text.replace("v3:7\n", "v3:7\n    model_revision: '0.1.3'\n"))
+    done = project.run("bakeoff", path)
+    assert done.code == 2
+    assert "contestant ours: the file states model_revision 0.1.3, the engine" in done.err
+    assert "contestant 1 of 3" not in done.err
+
+
+def test_one_file_takes_one_report(project, servers):
+    path = written(project, servers)
+    done = project.run("bakeoff", path, "--report", "a.md", "--report", "./a.md")
+    assert done.code == 2
+    assert "a.md is named twice" in done.err
 
 
 def test_a_report_that_could_not_be_written_is_refused_before_anything_is_asked(project, servers):
@@ -110,6 +151,16 @@ def test_a_bad_file_is_refused_with_line_and_key_path(project, servers):
     assert done.code == 2
     assert "bakeoff-invalid" in done.err
     assert "load.requests" in done.err
+
+
+def test_a_rule_about_the_whole_file_points_at_the_key_that_it_names(project, servers):
+    path = written(project, servers)
+    text = Path(path).read_text().replace("    price: {per_hour: 1.0}\n", "")
+    Path(path).write_text(text)
+    line = text.splitlines().index("optimise: [cost, quality]") + 1
+    done = project.run("bakeoff", path)
+    assert f"demo.yaml:{line}: optimise names cost: give ours a price" in done.err
+    assert "`enginectl validate demo.yaml`" in done.err
 
 
 def test_an_unknown_suite_is_refused_before_anything_is_asked(project, servers):

@@ -11,6 +11,7 @@ from engine_registry.manifest import REPORT_ARTIFACT
 from tests.unit.gates.test_endpoint_gate import listening
 
 KEY = "sk-0123456789abcdef"
+NOBODY = ("--endpoint", "http://127.0.0.1:9", "--model", "m")
 YES = Behaviour(answer="yes, of course")
 
 
@@ -74,8 +75,14 @@ def test_a_key_is_named_by_its_variable_and_shown_nowhere(project, monkeypatch):
         (("--endpoint", "http://x", "--model", "m"), "needs a --gate of channels.yaml, or"),
         (
             ("--endpoint", "http://x", "--model", "m", "--suite", "core", "--gate", "core"),
-            "needs a --gate of channels.yaml, or a --suite",
+            "--gate core and --suite core exclude each other",
         ),
+        (
+            (*NOBODY, "--suite", "core", "--report", "z.md", "--junit", "./z.md"),
+            "z.md is named twice: one report would overwrite the other",
+        ),
+        (("build_specs/tiny/cpu.yaml",), "build_specs/tiny/cpu.yaml: a spec, want an engine"),
+        (("x", "--min-score", "half"), "'half' is no number: want one more than 0 up to 1"),
         (("12345678", "--endpoint", "http://x"), "12345678 does not go with --endpoint"),
         (("--endpoint", "http://x", "--parent", "prod"), "--parent does not go with"),
         (("12345678", "--suite", "core"), "--suite needs --endpoint"),
@@ -85,6 +92,13 @@ def test_what_does_not_go_together_is_refused_before_anybody_is_asked(project, w
     ran = project.run("gate", *words)
     assert ran.code == 2
     assert message in ran.err
+
+
+def test_the_suite_is_looked_up_before_anybody_is_asked(project):
+    """Nobody listens there: asked first, it would be exit 9."""
+    ran = project.run("gate", "--endpoint", "http://127.0.0.1:9", "--model", "m", "--suite", "nope")
+    assert ran.code == 8
+    assert "no suite 'nope'" in ran.err
 
 
 def test_an_address_that_nobody_listens_at_can_be_tried_again(project):

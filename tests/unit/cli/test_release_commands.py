@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine_pipeline.gates.outcome import Outcome
+from engine_registry.digest import Digest
 from engine_registry.refs import ChannelRef
 
 STAGING = "tiny/cpu-x86-64-v3/staging"
@@ -22,6 +23,27 @@ def test_a_judged_release_goes_through_staging_to_prod(project):
     status = project.run("status", as_json=True).json
     live = {c["channel"]: c["release"]["number"] for c in status["channels"]}
     assert live == {STAGING: 1, PROD: 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "then"),
+    [
+        (None, "enginectl gate {engine}"),
+        (Outcome.FAILED, "enginectl gate {engine}"),
+        (Outcome.PASSED, "enginectl promote tiny/cpu-x86-64-v3:1 --to staging"),
+    ],
+)
+def test_a_release_says_what_brings_it_on(project, monkeypatch, outcome, then):
+    """Where the first channel asks for gates, a release that none passed is judged first."""
+    release = project.release("one", outcome)
+    evidence = (Digest.of(b"report"),) if outcome is Outcome.PASSED else ()
+    cut = release.model_copy(
+        update={"content": release.content.model_copy(update={"evidence": evidence})}
+    )
+    monkeypatch.setattr("engine_pipeline.promote.release.cut_release", lambda *_: cut)
+    ran = project.run("release", str(release.content.engine))
+    assert ran.code == 0, ran.err
+    assert f"next           {then.format(engine=release.content.engine.short)}\n" in ran.out
 
 
 def test_promoting_what_is_live_already_changes_nothing(project):

@@ -75,7 +75,7 @@ def test_a_spec_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("max_batch_size: 4", 'max_batch_size: "4"', 14, "limits.max_batch_size", "an integer"),
         ("max_batch_size: 4", "max_batch_size: yes", 14, "limits.max_batch_size", "an integer"),
         ("max_batch_size: 4", "max_batch_size: 0", 14, "limits.max_batch_size", "at least 1"),
-        ("_tokens: 200", "_tokens: 100", 13, "limits", "leaves no room for an answer"),
+        ("_tokens: 200", "_tokens: 100", 15, "limits", "leaves no room for an answer"),
         ("suites: [core]", "suites: []", 18, "suites", "a list of at least 1"),
         ("suites: [core]", "suites: core", 18, "suites", "want a list"),
         ('version: "1.2.1"', "version: 1.2", 12, "backend.version", "want text"),

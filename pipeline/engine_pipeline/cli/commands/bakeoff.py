@@ -104,7 +104,10 @@ def _check(report_files: tuple[Path, ...]) -> None:
     """Refuse before an hour of measuring what could not be written after it."""
     from engine_registry.errors import InvalidInput
 
+    places = [path.resolve() for path in report_files]
     for path in report_files:
+        if places.count(path.resolve()) > 1:
+            raise click.UsageError(f"{path} is named twice: one report would overwrite the other")
         if path.suffix not in _FORMS:
             raise click.UsageError(f"{path}: the suffix picks the form, want {', '.join(_FORMS)}")
         if not path.parent.is_dir() or path.is_dir():

@@ -93,6 +93,7 @@ def command(
     channels.yaml.
     """
     from engine_pipeline.cli.answer import Answer
+    from engine_pipeline.cli.judging import refuse_spec
     from engine_pipeline.cli.lookup import latest_record
     from engine_pipeline.cli.say_calibration import draw
     from engine_pipeline.cli.wiring import utc_now
@@ -103,6 +104,7 @@ def command(
     from engine_pipeline.gates.policy import check_fits
     from engine_pipeline.gates.scratch import scratch
 
+    refuse_spec(engine)
     policy = shell.policies.gate(gate)
     suite = shell.suite(policy.suite)
     check_fits(policy, suite)

@@ -121,12 +121,13 @@ def command(
             for report in judge_running(shell, asked, names, suite=suite, min_score=min_score)
         ]
     else:
-        from engine_pipeline.cli.judging import gates_of, judge
+        from engine_pipeline.cli.judging import gates_of, judge, refuse_spec
         from engine_pipeline.cli.lookup import latest_record
         from engine_registry.refs import ProductRef
 
         _refuse_without_endpoint(engine, model, suite, api_key_env)
         key = shell.signer(sign_with)
+        refuse_spec(engine or "")
         digest = shell.registry.resolve_engine(engine or "")
         record = latest_record(shell.registry.engines.records(digest))
         gates = names or gates_of(shell, ProductRef(record.model, record.target))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
+    from engine_registry.record import Release
 
 
 @verb("release")
@@ -53,8 +54,25 @@ def command(shell: Shell, engine: str, product: str | None, sign_with: str | Non
                 ("evidence", counted(len(content.evidence), "passed report")),
                 ("signature", signed.envelope if signed else None),
                 ("created", f"{when(release.created_at)} by {release.created_by.name}"),
-                ("next", f"enginectl promote {release.name} --to staging"),
+                ("next", _next(shell, release)),
             ]
         )
 
     return Answer(document=document, page=page)
+
+
+def _next(shell: Shell, release: Release) -> str:
+    """The command that brings the release on: to its first channel, or to what that asks for."""
+    from engine_registry.errors import EngineCIError
+    from engine_registry.refs import ProductRef
+
+    content = release.content
+    try:
+        channels = shell.policies.for_product(ProductRef(release.model, release.target)).channels
+    except EngineCIError:
+        return f"enginectl promote {release.name} --to staging"
+    # No policy is without a channel that has no upstream: chains of them end.
+    name, rules = next(one for one in channels.items() if one[1].upstream is None)
+    if rules.gates and not content.evidence:
+        return f"enginectl gate {content.engine.short}"
+    return f"enginectl promote {release.name} --to {name}"
