@@ -180,8 +180,12 @@ def _examined(desk: Desk, wish: Wish, state: ChannelState, accepted: frozenset[s
             overrides=accepted,
         )
     except (NotFound, IntegrityError) as error:
-        return replace(member, lacks=(*lacks, _of(error, "bytes")))
+        return replace(member, lacks=(*lacks, _of(error, _RULES.get(error.name, "bytes"))))
     return replace(member, judged=judged, lacks=(*lacks, *judged.decision.broken))
+
+
+# Whose rule it is that asks for a file beside channels.yaml which is not there.
+_RULES = {"key-missing": "signed", "trust-config-missing": "signed", "node-missing": "fit"}
 
 
 def _of(error: EngineCIError, rule: str) -> Finding:

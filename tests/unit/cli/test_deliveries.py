@@ -267,3 +267,25 @@ def test_a_damaged_document_is_named_with_exit_11_and_the_rest_is_told(project, 
     assert ran.code == 11
     assert "not readable: release" in ran.out
     assert [call.json["event"] for call in receiver.calls] == ["hold-set"]
+
+
+def test_the_log_of_a_destination_that_never_was_is_not_an_empty_one(project, receiver):
+    hold(project)
+    refused = project.run("notify", "log", "rom")
+    assert (refused.code, "error[unknown-destination]" in refused.err) == (8, True)
+    assert "there are room" in refused.err
+    assert project.run("notify", "log", "room").out == "nothing was delivered yet\n"
+    project.run("notify", "run")
+    settings = project.root / "notifications.yaml"
+    settings.write_text(settings.read_text().replace("room:", "hall:"))
+    assert "room: sent at attempt 1" in project.run("notify", "log", "room").out
+
+
+def test_a_test_call_that_fails_says_what_to_do(project, receiver, monkeypatch):
+    hold(project)
+    receiver.always = answer(500)
+    assert "next      put the receiver right" in project.run("notify", "test", "room").out
+    monkeypatch.delenv("ROOM_SECRET")
+    said = project.run("notify", "test", "room").out
+    assert "next      put notifications.yaml or the environment right" in said
+    assert "`enginectl notify test room` again" in said

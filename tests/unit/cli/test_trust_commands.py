@@ -396,3 +396,16 @@ def test_a_gate_signs_its_own_report_and_never_one_that_it_reuses(signing, monke
     assert len({gate["report"] for gate in judged}) == 3
     signatures = signing.registry.engines.referrers(engine, ENVELOPE)
     assert len(signatures) == 2
+
+
+@pytest.mark.parametrize("gone", ["ci.pub", "team.pub"])
+def test_a_key_that_is_missing_is_the_signatures_matter_in_a_check_as_in_a_promotion(signing, gone):
+    release = released(signing, "one")
+    sign_all(signing, release)
+    (signing.root / gone).unlink()
+    moved = signing.run("promote", release.name, "--to", "prod")
+    asked = signing.run("promote", release.name, "--to", "prod", "--check")
+    assert (moved.code, asked.code) == (8, 8)
+    missing = f"key {gone[:-4]}: no file {gone}"
+    assert f"error[key-missing]: {missing}" in moved.err
+    assert f"signed: {missing}" in " ".join(asked.out.split())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import Page
     from engine_pipeline.cli.wiring import Shell
+    from engine_pipeline.tracking.port import NotSent
 
 
 @verb("notify")
@@ -103,20 +104,28 @@ def _test(shell: Shell, name: str | None) -> Answer:
     )
     result = webhook.deliver(fact, delivery=delivery, attempt=1)
     is_sent = isinstance(result, Sent)
+    hint = None if isinstance(result, Sent) else _after(name, result)
     document = {
         "destination": name,
         "place": webhook.place,
         "delivery": delivery,
         "delivered": is_sent,
         "detail": result.detail,
+        "next": hint,
     }
 
     def page(out: Page) -> None:
         out.verdict("ok" if is_sent else "failed", f"{name}: {result.detail}")
-        out.facts([("address", webhook.place), ("delivery", delivery)])
+        out.facts([("address", webhook.place), ("delivery", delivery), ("next", hint)])
 
     code = ExitCode.DONE if is_sent else ExitCode.UNAVAILABLE
     return Answer(document=document, page=page, exit_code=code)
+
+
+def _after(name: str, result: NotSent) -> str:
+    """What to do about a test call that was not taken."""
+    where = "notifications.yaml or the environment" if result.is_final else "the receiver"
+    return f"put {where} right, then `enginectl notify test {name}` again"
 
 
 def _log(shell: Shell, name: str | None, last: int, state_dir: str | None) -> Answer:
@@ -124,11 +133,13 @@ def _log(shell: Shell, name: str | None, last: int, state_dir: str | None) -> An
 
     from engine_pipeline.cli.answer import Answer
     from engine_pipeline.cli.render import when
-    from engine_pipeline.cli.wiring_deliveries import NOTIFY, outbox
+    from engine_pipeline.cli.wiring_deliveries import NOTIFY, notifications, outbox
 
     box = outbox(shell, NOTIFY, state_dir)
     entries = box.log(name, last)
     box.close()
+    if name is not None and not entries:
+        notifications(shell).named(name)  # of one that is there no more the log is still shown
 
     def page(out: Page) -> None:
         if not entries:
