@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from engine_registry.errors import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import Console
@@ -88,13 +89,32 @@ class Page:
             for line in more:
                 self.line(f"  {'':<{width}}  {line}")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-        """A table; cells that are known words are coloured."""
-        from rich.table import Table
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        title: str = "",
+        *,
+        whole: Collection[str] = (),
+        widest: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """A table; cells that are known words are coloured, and none is cut.
+
+        Args:
+            columns: their heads.
+            rows: a cell for each column.
+            title: a line above.
+            whole: columns that keep their cells on one line; the others are broken.
+            widest: columns that take no more than so many characters.
+        """
+        from rich.table import Column, Table
         from rich.text import Text
 
         table = Table(
-            *columns,
+            *(
+                Column(head, overflow="fold", no_wrap=head in whole, max_width=widest.get(head))
+                for head in columns
+            ),
             title=title or None,
             title_justify="left",
             box=None,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from engine_registry.digest import Digest
     from engine_registry.events import Event, Pending
 
+# Most names fit; the room is for what happened and why.
+_ACTOR_WIDTH = 20
+
 
 @verb("history")
 @click.argument("channel", metavar="MODEL/TARGET/CHANNEL")
@@ -47,7 +50,12 @@ def command(shell: Shell, channel: str, last: int | None) -> Answer:
         if not shown:
             out.line(f"{ref} has no events")
             return
-        out.table(("event", "at", "what", "details", "by"), [event_row(e) for e, _ in shown])
+        out.table(
+            ("event", "at", "what", "details", "by"),
+            [event_row(e) for e, _ in shown],
+            whole=("event", "at", "what"),
+            widest={"by": _ACTOR_WIDTH},
+        )
         for line in pending_lines(str(ref), pending, decision) if pending else ():
             out.line(line)
 

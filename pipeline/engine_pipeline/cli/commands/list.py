@@ -47,7 +47,7 @@ def command(
     limit: int,
     rebuild: bool,
 ) -> Answer:
-    """Engines in the registry, newest build first.
+    """Engines in the registry by product, newest build first.
 
     TEXT is the start of an engine digest or build key, or a part of a spec's name. Answers come
     from an index in the cache directory that is brought up to date first; it may be deleted.
@@ -111,25 +111,28 @@ def _document(engine: IndexedEngine) -> dict[str, Any]:
 
 
 def _draw(out: Page, found: Found, registry_url: str) -> None:
-    from engine_pipeline.cli.render import size
-
     if not found.engines:
         out.line(f"no engine in {registry_url} fits")
         return
-    out.table(
-        ("engine", "product", "precision", "size", "built", "releases", "gates"),
-        [
-            (
-                engine.digest.short,
-                engine.product,
-                engine.precision,
-                size(engine.size_bytes),
-                f"{engine.built_at:%Y-%m-%d %H:%M}Z",
-                ", ".join([*map(str, engine.releases), *engine.also_released]) or "-",
-                ", ".join(f"{gate} {outcome}" for gate, outcome in engine.gates.items()) or "-",
-            )
-            for engine in found.engines
-        ],
-    )
+    products: dict[str, list[IndexedEngine]] = {}
+    for engine in found.engines:
+        products.setdefault(engine.product, []).append(engine)
+    heads = ("engine", "precision", "size", "built", "releases", "gates")
+    for product, engines in products.items():
+        out.line(product)
+        out.table(heads, [_row(engine) for engine in engines], whole=heads[:4])
     if found.total > len(found.engines):
         out.line(f"{len(found.engines)} of {found.total:,}; --limit shows more, options narrow it")
+
+
+def _row(engine: IndexedEngine) -> tuple[str, ...]:
+    from engine_pipeline.cli.render import size
+
+    return (
+        engine.digest.short,
+        engine.precision,
+        size(engine.size_bytes),
+        f"{engine.built_at:%Y-%m-%d %H:%M}Z",
+        ", ".join([*map(str, engine.releases), *engine.also_released]) or "-",
+        ", ".join(f"{gate} {outcome}" for gate, outcome in engine.gates.items()) or "-",
+    )
