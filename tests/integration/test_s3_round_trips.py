@@ -275,22 +275,40 @@ def test_a_promotion_asks_for_what_it_judges_at_once(bucket: Bucket, reports: in
     assert turnstile.all_came
 
 
-def test_a_gap_in_the_log_is_found_before_a_move(bucket: Bucket) -> None:
+def test_a_gap_in_the_log_stops_what_can_wait_and_no_rollback(bucket: Bucket) -> None:
     bucket.lengthen(bucket.desk(), 20)
     del bucket.fake.objects[bucket.key(layout.event(PROD, 5))]
-    before = dict(bucket.fake.objects)
     with pytest.raises(IntegrityError, match="events 5 missing"):
-        roll_back(bucket.desk(), PROD, reason="slow")
-    assert bucket.fake.objects.keys() == before.keys()
+        bucket.desk().registry.channels.checked_state(PROD)
+    moved = roll_back(bucket.desk(), PROD, reason="slow")
+    assert bucket.desk().registry.channels.state(PROD) == moved.after
 
 
-def test_a_damaged_event_at_the_end_of_the_log_is_found_before_a_move(bucket: Bucket) -> None:
+def damage_event(bucket: Bucket, number: int) -> None:
+    stored = bucket.fake.objects[bucket.key(layout.event(PROD, number))]
+    stored.data = stored.data.replace(b"look", b"100k").replace(b"over", b"0ver")
+
+
+def test_a_damaged_event_near_the_end_of_the_log_stops_what_can_wait_and_no_rollback(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
     bucket.lengthen(bucket.desk(), 20)
     number = bucket.desk().registry.channels.state(PROD).number
-    stored = bucket.fake.objects[bucket.key(layout.event(PROD, number - 2))]
-    stored.data = stored.data.replace(b"look", b"100k").replace(b"over", b"0ver")
+    damage_event(bucket, number - 2)
+    with pytest.raises(IntegrityError):
+        bucket.desk().registry.channels.checked_state(PROD)
+    moved = roll_back(bucket.desk(), PROD, reason="slow")
+    assert bucket.desk().registry.channels.state(PROD) == moved.after
+    assert layout.event(PROD, number - 2) in caplog.text
+
+
+def test_a_damaged_newest_event_is_found_before_a_rollback(bucket: Bucket) -> None:
+    bucket.lengthen(bucket.desk(), 20)
+    damage_event(bucket, bucket.desk().registry.channels.state(PROD).number)
+    before = dict(bucket.fake.objects)
     with pytest.raises(IntegrityError):
         roll_back(bucket.desk(), PROD, reason="slow")
+    assert bucket.fake.objects.keys() == before.keys()
 
 
 def test_a_missing_file_of_the_target_is_found_before_the_move(bucket: Bucket) -> None:

@@ -89,7 +89,11 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("asked", [(), ("--to", "2")], ids=["by default", "by number"])
+@pytest.mark.parametrize(
+    "asked",
+    [(), ("--to", "2"), ("--to", "tiny/cpu-x86-64-v3:2")],
+    ids=["by default", "by number", "by name"],
+)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_release_that_is_not_whole_is_named_with_the_next_one_and_its_command_works(
     scene: Scene, cause: str, asked: tuple[str, ...]
@@ -109,6 +113,19 @@ def test_a_release_that_is_not_whole_is_named_with_the_next_one_and_its_command_
     assert command[-1] == REASON.replace("`", "'")
     assert scene.project.run(*command).code == 0
     assert scene.live() == 1
+
+
+@pytest.mark.parametrize("by_digest", [False, True])
+def test_a_release_of_another_product_is_refused_and_not_taken_for_the_same_number_here(
+    scene: Scene, by_digest: bool
+) -> None:
+    other = scene.project.release("other", product=ProductRef("tiny", "a100"))
+    named = str(other.content.engine) if by_digest else other.name
+    refused = scene.project.run("rollback", str(CHANNEL), "--to", named, "--reason", "x")
+    assert refused.code == 2
+    assert "error[other-product]" in refused.err
+    assert "that is a release of tiny/a100" in refused.err
+    assert scene.live() == 3
 
 
 def test_where_no_other_release_is_whole_the_error_says_that_too(scene: Scene) -> None:

@@ -71,10 +71,23 @@ def _number(shell: Shell, ref: ChannelRef, target: str) -> int:
     if target.isdigit() and len(target) < 8:
         return int(target)
     from engine_pipeline.cli.lookup import release_named
+    from engine_registry.errors import InvalidInput
+    from engine_registry.refs import ProductRef, ReleaseRef
 
-    state = shell.registry.channels.state(ref)
-    text = target.removeprefix("sha256:")
-    matches = {e.live.number for e in state.history if e.live.engine.hex.startswith(text)}
-    if len(matches) == 1 and len(text) >= 8:
-        return matches.pop()
-    return release_named(shell.registry, target).number
+    if ":" in target.removeprefix("sha256:"):
+        found = ReleaseRef.parse(target)  # not read yet: a damaged one is refused with what else
+    else:
+        state = shell.registry.channels.state(ref)
+        text = target.removeprefix("sha256:")
+        matches = {e.live.number for e in state.history if e.live.engine.hex.startswith(text)}
+        if len(matches) == 1 and len(text) >= 8:
+            return matches.pop()
+        release = release_named(shell.registry, target)
+        found = ReleaseRef(ProductRef(release.model, release.target), release.number)
+    if found.product != ref.product:
+        raise InvalidInput(
+            f"rollback of {ref} to {found} refused: that is a release of {found.product}",
+            hint=f"pick one from `enginectl history {ref}`",
+            reference="other-product",
+        )
+    return found.number
