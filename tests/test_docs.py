@@ -12,6 +12,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from engine_pipeline.cli.app import VERBS, app
+from engine_pipeline.cli.failures import _BROKEN_PIPE, _INTERRUPTED
+from engine_pipeline.gates.suite import CaseFile, SuiteFile
+from engine_pipeline.promote.policy import Policies
+from engine_pipeline.yaml_file import parse_yaml, validate
 from engine_registry.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,6 +91,34 @@ def test_every_relative_link_leads_to_a_file(document):
     assert not broken
 
 
+GATES = (ROOT / "docs" / "gates.md").read_text()
+HEAD = "  - id: one\n    tags: [facts]\n    recorded: { text: Ten years., agreement: 1.0, n: 1 }\n"
+HEAD += "    messages: [{ role: user, content: How long is a decade? }]\n"
+GATE = "gates:\n  billing:\n    suite: billing\n    quality: { min_score: 0.9 }\n"
+POLICIES = 'policies: [{ products: ["a/*"], channels: { prod: { gates: [billing] } } }]\n'
+# How the first key of a snippet says what belongs before it, and after it.
+AROUND = {
+    "schema_version:": ("", "", SuiteFile),
+    "cases:": ("", "", CaseFile),
+    "- id:": ("cases:\n", "", CaseFile),
+    "checks:": (f"cases:\n{HEAD}", "", CaseFile),
+    "- {": (f"cases:\n{HEAD}    checks:\n", "", CaseFile),
+    "gates:": ("schema_version: 1\n", POLICIES, Policies),
+    "embeddings:": (f"schema_version: 1\n{GATE}", POLICIES, Policies),
+    "under_load:": (f"schema_version: 1\n{GATE}", POLICIES, Policies),
+    "judged_on:": (f"schema_version: 1\n{GATE}", POLICIES, Policies),
+}
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```yaml\n(.*?)```", GATES, re.DOTALL))
+def test_every_snippet_of_the_gates_document_can_be_pasted(snippet):
+    first = next(start for start in AROUND if snippet.lstrip().startswith(start))
+    before, after, model = AROUND[first]
+    whole = before + snippet + ("" if "policies:" in snippet else after)
+    value, positions = parse_yaml(whole.encode(), "docs/gates.md")
+    validate(value, positions, model, "docs/gates.md", reference="snippet")
+
+
 def test_help_blocks_show_the_real_help():
     text = (ROOT / "README.md").read_text()
     blocks = HELP_BLOCK.findall(text)
@@ -126,6 +158,7 @@ def test_the_readme_names_every_exit_code():
     rows = re.findall(r"^\| (\d+) \|.*?\| (\d*) \|", text, re.MULTILINE)
     named = {int(number) for row in rows for number in row if number}
     assert named == {int(code) for code in ExitCode}
+    assert {str(_INTERRUPTED), str(_BROKEN_PIPE)} <= set(re.findall(r"\b1\d\d\b", text))
 
 
 def test_decision_records_are_numbered_without_gaps_and_all_listed():

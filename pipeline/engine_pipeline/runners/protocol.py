@@ -175,7 +175,8 @@ def run_child(
     """Run a step's work in this process and give the exit status; errors go out as one line.
 
     A full disk and exhausted memory are told apart from bugs here, because every step can meet
-    them. A bug leaves its traceback above the error line.
+    them. A bug leaves its traceback above the error line. Somebody who started the step by hand, in
+    a terminal, reads what happened and what to do next; a program reads the line.
     """
     out = stdout or sys.stdout
     err = stderr or sys.stderr
@@ -186,7 +187,8 @@ def run_child(
         if ending.exit_code is ExitCode.BUG:
             traceback.print_exc(file=err)
         # A thread of the library may stand in the middle of a line of its log.
-        err.write("\n" + error_line(ending) + "\n")
+        said = f"error[{ending.name}]: {ending.message}\n  next: {ending.hint}"
+        err.write("\n" + (said if err.isatty() else error_line(ending)) + "\n")
         err.flush()
         return int(ending.exit_code)
     return int(ExitCode.DONE)

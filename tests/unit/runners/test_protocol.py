@@ -177,6 +177,19 @@ def test_a_domain_error_ends_the_child_with_its_exit_code_and_one_line() -> None
     assert json.loads(line.removeprefix("::error "))["message"] == "gone"
 
 
+def test_somebody_at_a_terminal_reads_what_happened_and_what_to_do_next() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def act(progress: object) -> None:
+        raise NotFound("gone", hint="look", reference="file-gone")
+
+    err = Terminal()
+    assert run_child(act, stdout=io.StringIO(), stderr=err) == ExitCode.NOT_FOUND
+    assert err.getvalue() == "\nerror[file-gone]: gone\n  next: look\n"
+
+
 @pytest.mark.parametrize(
     ("error", "reference"),
     [

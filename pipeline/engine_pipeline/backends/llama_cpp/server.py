@@ -121,7 +121,7 @@ def _refuse_taken_port(port: int) -> None:
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {_HOST}:{port}: {error.strerror}",
-                hint="run the same command again, it picks another free port",
+                hint="run the same command again, with another --port if you named this one",
                 reference="port-taken",
             ) from error
 
