@@ -30,7 +30,7 @@ _SLUG_WORDS = "lower-case letters, digits, `.`, `_` and `-`, at most 64"
 # The pattern of `engine_registry.refs.Slug`, as pydantic repeats it.
 _SLUG_START = "^[a-z0-9](?:"
 _ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
-_WORD = re.compile(r"[A-Za-z_][\w.]*\w")
+_WORD = re.compile(r"[A-Za-z_][\w.-]*\w")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _TYPE_WORDS = {
     "int_type": "an integer",
@@ -182,7 +182,7 @@ def _key_named(
 ) -> tuple[Key, ...]:
     """The first key below `path` that a rule about the whole mapping names: what to look at."""
     for word in _WORD.findall(text):
-        named = tuple(word.split("."))
+        named = tuple(int(key) if key.isdigit() else key for key in word.split("."))
         if (*path, *named) in positions:
             return named
     return ()

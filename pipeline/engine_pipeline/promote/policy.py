@@ -112,10 +112,10 @@ class ProductPolicy(Value):
             while upstream is not None:
                 if upstream not in self.channels:
                     known = ", ".join(self.channels)
-                    msg = f"channel {name}: upstream {upstream} is not one of {known}"
+                    msg = f"channels.{name}: upstream {upstream} is not one of {known}"
                     raise ValueError(msg)
                 if upstream in seen:
-                    msg = f"channel {name}: upstream {upstream} leads back to itself"
+                    msg = f"channels.{name}: upstream {upstream} leads back to itself"
                     raise ValueError(msg)
                 seen.add(upstream)
                 upstream = self.channels[upstream].upstream
@@ -136,12 +136,12 @@ class Policies(Value):
 
     @model_validator(mode="after")
     def _gates_exist(self) -> Self:
-        for policy in self.policies:
+        for at, policy in enumerate(self.policies):
             for name, channel in policy.channels.items():
                 unknown = sorted(set(channel.gates) - set(self.gates))
                 if unknown:
-                    there = ", ".join(self.gates)
-                    msg = f"channel {name}: no gate {', '.join(unknown)}; there are {there}"
+                    lacks = f"no gate {', '.join(unknown)}; there are {', '.join(self.gates)}"
+                    msg = f"policies.{at}.channels.{name}: {lacks}"
                     raise ValueError(msg)
         return self
 
@@ -153,11 +153,12 @@ class Policies(Value):
             msg = f"trust: {', '.join(twice)} is named twice"
             raise ValueError(msg)
         may = {role for signer in self.trust for role in signer.may_sign}
-        for policy in self.policies:
+        for at, policy in enumerate(self.policies):
             for name, channel in policy.channels.items():
                 nobody = sorted(set(channel.signed) - may)
                 if nobody:
-                    msg = f"channel {name}: signed {', '.join(nobody)}, but no key may sign it"
+                    roles = ", ".join(nobody)
+                    msg = f"policies.{at}.channels.{name}: signed {roles}, but no key may sign it"
                     raise ValueError(msg)
         return self
 

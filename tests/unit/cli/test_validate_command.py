@@ -130,3 +130,27 @@ def test_the_next_command_of_an_invalid_file_can_be_pasted(project):
     command = ran.err.split("`")[1]
     assert command == "enginectl validate 'my load.yaml'"
     assert "my load.yaml (workload)" in project.run("validate", "my load.yaml").out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("pre-prod: {gates: [nope]}", "policies.0.channels.pre-prod: no gate nope; there are core"),
+        (
+            "pre-prod: {gates: [core], upstream: no}",
+            "channels.pre-prod: upstream no is not one of ",
+        ),
+        (
+            "pre-prod: {gates: [core], signed: [gate]}",
+            "channels.pre-prod: signed gate, but no key ",
+        ),
+    ],
+)
+def test_a_rule_about_a_channel_names_the_channels_line(project, wrong, says):
+    path = project.root / "c8.yaml"
+    text = (project.root / "channels.yaml").read_text().rstrip()
+    path.write_text(f"{text}\n      {wrong}\n")
+    line = len(path.read_text().splitlines())
+    validated = project.run("validate", "c8.yaml")
+    assert f"c8.yaml:{line}: " in validated.out
+    assert says in validated.out
