@@ -34,7 +34,12 @@ _MAX_RATE = 1000.0
 
 
 def capture(
-    lines: Iterable[bytes], *, name: str, requests: int = DEFAULT_REQUESTS, seed: int = 1
+    lines: Iterable[bytes],
+    *,
+    name: str,
+    requests: int = DEFAULT_REQUESTS,
+    seed: int = 1,
+    source: str = "the log",
 ) -> Workload:
     """A workload like the log's.
 
@@ -43,6 +48,7 @@ def capture(
         name: the workload's.
         requests: how many it makes when it is run.
         seed: the workload's.
+        source: what errors call the log.
 
     Raises:
         InvalidInput: no line could be used; says why, by count.
@@ -60,7 +66,7 @@ def capture(
     if not seen:
         why = ", ".join(f"{count} × {reason}" for reason, count in skipped.most_common())
         raise InvalidInput(
-            f"no line of the log could be used: {why or 'it is empty'}",
+            f"no line of {source} could be used: {why or 'it is empty'}",
             hint="want one JSON object a line, with prompt_tokens and completion_tokens; "
             "docs/speed.md lists the shapes",
             reference="workload-log-unusable",

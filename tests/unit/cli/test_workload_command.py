@@ -72,6 +72,7 @@ def test_a_log_with_a_long_name_gives_a_name_that_fits(project):
         (("capture", "golden_prompts"), 2, "golden_prompts: a directory, want a log"),
         (("capture", "/dev/null"), 2, "/dev/null: no regular file, want a log"),
         (("capture", "torn.jsonl.gz"), 2, "torn.jsonl.gz: not a whole .gz file"),
+        (("capture", "channels.yaml"), 2, "no line of channels.yaml could be used"),
         (("show", "golden_prompts"), 2, "golden_prompts: a directory, want a YAML file"),
         (("show", "/dev/null"), 2, "/dev/null: no regular file, want a YAML file"),
         (("show", "nope.yaml"), 8, "YAML files in .: channels.yaml"),

@@ -83,7 +83,7 @@ def _captured(
     called = plain if name is None else slug(name, "--name")
     path = out or shell.channels_file.parent / _FOLDER / f"{called}.yaml"
     refuse_existing(path)
-    workload = capture(read_log(log), name=called, requests=requests)
+    workload = capture(read_log(log), name=called, requests=requests, source=str(log))
     write_workload(path, workload)
     return workload, path
 
