@@ -126,11 +126,15 @@ def _no_suite(folder: Path) -> EngineCIError:
     from engine_registry.errors import NotFound
 
     suites = sorted(found.parent for found in folder.glob(f"*/{_SUITE_FILE}"))
-    below = suites or sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")])
-    if not below:
-        hint = "name a folder with a suite.yaml in it, or a YAML file"
+    files = [pattern for pattern in ("*.yaml", "*/*.yaml") if any(folder.glob(pattern))]
+    if suites:
+        hint = f"run `enginectl validate {shlex.join(map(str, suites))}`"
+    elif files:
+        # As the shell expands it: all of them, however many.
+        each = " ".join(f"{shlex.quote(str(folder))}/{pattern}" for pattern in files)
+        hint = f"run `enginectl validate {each}`"
     else:
-        hint = f"run `enginectl validate {shlex.join(map(str, below[:8]))}`"
+        hint = "name a folder with a suite.yaml in it, or a YAML file"
     lies = f"; suites below it: {', '.join(one.name for one in suites)}" if suites else ""
     return NotFound(
         f"{folder}: no suite, it has no {_SUITE_FILE}{lies}", hint=hint, reference="suite-not-found"
