@@ -176,7 +176,8 @@ def _must_finding(cases: Sequence[CaseResult], name: str = MUST) -> Finding:
     elif errored:
         outcome, reason = Outcome.ERRORED, f"{_names(errored)} of {len(cases)} could not be judged"
     else:
-        outcome, reason = Outcome.PASSED, f"all {len(cases)} passed"
+        outcome = Outcome.PASSED
+        reason = "the only one passed" if len(cases) == 1 else f"all {len(cases)} passed"
     return Finding(name=name, outcome=outcome, reason=reason)
 
 

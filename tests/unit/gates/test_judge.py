@@ -93,6 +93,7 @@ def test_tag_scores_are_reported_with_and_without_a_bar():
     ("outcomes", "outcome", "reason"),
     [
         ((P, P), P, "all 2 passed"),
+        ((P,), P, "the only one passed"),
         ((P, F), F, "m1 of 2 failed"),
         ((E, F), F, "m1 of 2 failed"),
         ((P, E), E, "m1 of 2 could not be judged"),
