@@ -37,3 +37,20 @@ def test_a_history_gives_its_room_to_what_happened_and_cuts_no_name(project, mon
     assert by - details > 40
     assert "".join(line[by:] for line in lines[1:]).replace(" ", "").count(ACTOR) == 2
     assert WHY in " ".join(" ".join(line[details:by] for line in lines).split())
+
+
+def test_status_keeps_to_its_width_and_says_the_whole_reason(project, monkeypatch):
+    monkeypatch.setenv("ENGINECTL_ACTOR", ACTOR)
+    channel = "tiny/cpu-x86-64-v3/staging"
+    assert project.run("promote", project.release("one").name, "--to", "staging").code == 0
+    assert project.run("hold", channel, "--reason", WHY).code == 0
+    out = project.run("status").out
+    assert max(map(len, out.splitlines())) <= 100
+    assert f"hold on {channel} by {ACTOR}: {WHY}" in " ".join(out.split())
+
+
+def test_status_without_channels_names_the_first_step_that_there_is(project):
+    assert project.run("status").code == 8  # no registry yet
+    release = project.release("one")
+    out = project.run("status").out
+    assert f"next: `enginectl promote {release.name} --to staging`" in out

@@ -50,8 +50,11 @@ def command(shell: Shell, name: str | None) -> Answer:
     }
 
     def page(out: Page) -> None:
-        if rows or not broken:
-            _draw(out, rows, shell.registry_url)
+        if rows:
+            _draw(out, rows)
+        elif not broken:
+            out.line(f"no channels yet in {shell.registry_url}")
+            out.line(f"next: `{_first_step(shell)}`")
         said = ((f"{ref}: {e.message}", on_the_same(e.hint, shell.named)) for ref, e in broken)
         draw_damaged(out, said)
 
@@ -99,15 +102,19 @@ def _live_release(shell: Shell, state: ChannelState) -> Release | None:
     return shell.registry.releases.release(ref)
 
 
-def _draw(out: Page, rows_of: list[tuple[ChannelState, Release | None]], registry_url: str) -> None:
+def _first_step(shell: Shell) -> str:
+    """What brings something to a channel where nothing ever was."""
+    for product in shell.registry.releases.products():
+        for number in reversed(shell.registry.releases.numbers(product)):
+            return f"enginectl promote {product}:{number} --to staging"
+    return "enginectl release ENGINE"
+
+
+def _draw(out: Page, rows_of: list[tuple[ChannelState, Release | None]]) -> None:
     from engine_pipeline.cli.render import when
     from engine_pipeline.cli.say_channel import flags
     from engine_pipeline.cli.say_set import pending_lines
 
-    if not rows_of:
-        out.line(f"no channels yet in {registry_url}")
-        out.line("next: `enginectl release ENGINE`, then `enginectl promote RELEASE --to staging`")
-        return
     product = ""
     rows: list[tuple[Any, ...]] = []
     titled: list[tuple[str, list[tuple[Any, ...]]]] = []
@@ -138,4 +145,4 @@ def _draw(out: Page, rows_of: list[tuple[ChannelState, Release | None]], registr
                 out.line(line)
         for label, item in (("hold", state.hold), ("frozen", state.freeze)):
             if item is not None:
-                out.line(f"  {label} on {state.name} by {item.actor.name}: {item.reason}")
+                out.wrapped(f"{label} on {state.name} by {item.actor.name}: {item.reason}", "  ")
