@@ -9,7 +9,7 @@ import sys
 import time
 
 LIMIT_S = 60
-QUICK_S = 2.5  # the pauses that are left then take twice that and more
+QUICK_S = 4  # the pauses that are left then take at least 5.3 s
 
 
 def test_nobody_waits_for_a_bucket_that_is_away_after_ctrl_c(tmp_path):
