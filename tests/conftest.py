@@ -12,6 +12,11 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _PROVED = "proved"
 _REQUIRE_ALL = "ENGINE_CI_REQUIRE_ALL"
