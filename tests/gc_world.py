@@ -21,6 +21,7 @@ from engine_registry.retention import Retention
 from engine_registry.store import Stores
 from engine_registry.testing.samples import SAMPLE_PRODUCT
 from engine_registry.verify import verify
+from tests.faults.whole import assert_engines_whole
 
 COLLECTOR = Actor(name="collector", proved_by="test")
 DAY = timedelta(days=1)
@@ -134,11 +135,7 @@ def numbers_of(registry: Registry, product: ProductRef = SAMPLE_PRODUCT) -> list
 def assert_whole(registry: Registry) -> None:
     """Whatever a reader can see is whole: invariants 1 and 8."""
     assert verify(registry).mismatches == ()
-    for engine in registry.engines.all_engines():
-        registry.engines.check_engine(engine)
-    for product in registry.releases.products():
-        for release in registry.releases.releases(product):
-            registry.engines.check_engine(release.content.engine)
+    assert_engines_whole(registry)
     for ref in registry.channels.channels():
         live = registry.channels.state(ref).live
         if live is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine_registry import layout
+from engine_registry.ahead import read_many
 from engine_registry.closure import Sight
 from engine_registry.errors import EngineCIError
 from engine_registry.refs import ChannelRef, ReleaseRef
@@ -41,10 +43,12 @@ class Affected:
 def affected(registry: Registry, mismatches: Collection[Mismatch]) -> list[Affected]:
     """The engines that need any of these files, in order; reads what belongs to every engine."""
     bad = {mismatch.name for mismatch in mismatches}
-    engines = [
-        engine for engine in _engines(registry) if not bad.isdisjoint(_names(registry, engine))
+    engines = list(_engines(registry))
+    names = read_many(registry.stores, partial(_names, registry), engines)
+    needing = [
+        engine for engine, own in zip(engines, names, strict=True) if not bad.isdisjoint(own)
     ]
-    found = {engine: (list[ReleaseRef](), list[ChannelRef]()) for engine in engines}
+    found = {engine: (list[ReleaseRef](), list[ChannelRef]()) for engine in needing}
     if not found:
         return []
     for product in registry.releases.products():
@@ -74,6 +78,5 @@ def _names(registry: Registry, engine: Digest) -> set[str]:
     """What belongs to an engine, as far as that can be followed."""
     names = {layout.blob(engine)}
     with suppress(EngineCIError):
-        for name in Sight(registry.stores).engine(engine):
-            names.add(name)
+        names.update(Sight(registry.stores).engine(engine))
     return names

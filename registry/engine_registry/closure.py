@@ -40,7 +40,12 @@ def names_of_engine(
 ) -> Iterator[str]:
     """The names of an engine in the order of writing, some may come twice; as `parts_of_engine`."""
     found = parts_of_engine(engine, records=records, referrers=referrers, manifest=manifest)
-    return (layout.blob(part) if isinstance(part, Digest) else part for part in found)
+    return map(name_of, found)
+
+
+def name_of(part: Digest | str) -> str:
+    """The stored name of one of `parts_of_engine`."""
+    return layout.blob(part) if isinstance(part, Digest) else part
 
 
 def parts_of_engine(

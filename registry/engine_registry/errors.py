@@ -58,13 +58,13 @@ class EngineCIError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
     def __init__(self, message: str, *, hint: str, reference: str | None = None) -> None:
-        self.message: str = visible(message)
+        self.message: str = escaped(message)
         super().__init__(self.message)
         self.hint = hint
         self.name = reference or type(self).reference
 
 
-def visible(text: str) -> str:
+def escaped(text: str) -> str:
     """The text with what a terminal would obey, and line breaks, escaped."""
     if text.isprintable():
         return text

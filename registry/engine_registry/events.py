@@ -26,7 +26,7 @@ from engine_registry.changes import (
 from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.errors import IntegrityError
-from engine_registry.record import Actor, Text
+from engine_registry.record import MAX_TEXT_CHARS, Actor, Text
 from engine_registry.refs import Slug
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _with_live(state: ChannelState, entry: WasLive) -> dict[str, Any]:
 def _left_behind(state: ChannelState, change: RolledBack) -> tuple[BadMark, ...]:
     """Every release that was live since the target last was: going back passed over all of them."""
     bad = _without(state.bad, change.to.number)
-    reason = f"rolled back to release {change.to.number}: {change.reason}"[:400]
+    reason = f"rolled back to release {change.to.number}: {change.reason}"[:MAX_TEXT_CHARS]
     for entry in state.history:
         if entry.live.number == change.to.number:
             break

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine_registry import layout
 from engine_registry.ahead import read_many
-from engine_registry.closure import Sight, parts_of_engine
+from engine_registry.closure import Sight, name_of, parts_of_engine
 from engine_registry.digest import Digest
 from engine_registry.documents import unseal
 from engine_registry.errors import IntegrityError, NotFound
@@ -121,12 +121,11 @@ class Reader:
     def names_of(self, engine: Digest, facts: Facts) -> list[str]:
         """Every name of a whole engine in the order of writing, each once; raises as `blobs_of`."""
         parts = dict.fromkeys(self._parts_of(engine, facts, must_be_whole=True))
-        return [layout.blob(part) if isinstance(part, Digest) else part for part in parts]
+        return list(map(name_of, parts))
 
     def _parts_of(
         self, engine: Digest, facts: Facts, *, must_be_whole: bool
     ) -> Iterator[Digest | str]:
-
         def manifest(digest: Digest) -> bytes | None:
             data = self._sight.manifest(digest)
             if data is None and digest == engine and must_be_whole:

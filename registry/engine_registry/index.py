@@ -167,10 +167,7 @@ class Index:
 
     def _read_releases(self, connection: sqlite3.Connection, product: str) -> list[Damaged]:
         ref = ProductRef.parse(product)
-        listed = map(
-            layout.number_of, self._registry.stores.documents.children(layout.releases(ref))
-        )
-        held = {number for number in listed if number is not None}
+        held = set(self._registry.releases.numbers(ref))
         known = {
             number
             for (number,) in connection.execute(

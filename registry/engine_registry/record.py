@@ -15,7 +15,8 @@ from engine_registry.digest import Digest
 from engine_registry.documents import Document, Value
 from engine_registry.refs import Slug
 
-Text = Annotated[str, Field(min_length=1, max_length=400)]
+MAX_TEXT_CHARS = 400
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 # The format of a whole registry, in `registry.json`; other formats are refused.
 FORMAT = "engine-registry/1"

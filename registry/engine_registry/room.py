@@ -11,7 +11,7 @@ from engine_registry.errors import EngineCIError, Unavailable
 if TYPE_CHECKING:
     from pathlib import Path
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FULL_NAMES = frozenset({"disk-full", "store-full"})
 
 
@@ -19,15 +19,20 @@ def is_full(error: OSError | EngineCIError) -> bool:
     """Whether this is the disk's refusal for want of room, or of quota."""
     if isinstance(error, EngineCIError):
         return error.name in _FULL_NAMES
-    return error.errno in FULL
+    return error.errno in _FULL
+
+
+def free_bytes(path: Path) -> int:
+    """How many bytes an unprivileged writer can still put on the file system of `path`."""
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
 
 
 def disk_full(path: Path, need_bytes: int) -> Unavailable:
     """The error for `path`, which would take `need_bytes` and is gone again."""
-    stat = os.statvfs(path.parent)
-    free_bytes = stat.f_bavail * stat.f_frsize
+    free = free_bytes(path.parent)
     return Unavailable(
-        f"cannot write {path}: no room: need {need_bytes:,} bytes, {free_bytes:,} are free",
+        f"cannot write {path}: no room: need {need_bytes:,} bytes, {free:,} are free",
         hint=f"make room on the file system of {path.parent}, then run the same command again",
         reference="disk-full",
     )

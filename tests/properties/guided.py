@@ -14,9 +14,8 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["engine_registry", "engine_pipeline"]):
-    from tests.properties.ways_in import PARSERS, fed
+    from tests.properties.ways_in import HANG_S, PARSERS, fed
 
-HANG_S = 20
 MOST_BYTES = 65_536
 
 

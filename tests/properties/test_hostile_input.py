@@ -22,13 +22,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties.ways_in import PARSERS, fed, room
+from tests.properties.ways_in import HANG_S, PARSERS, fed, room
 
 INPUTS = int(os.environ.get("ENGINE_CI_FUZZ_INPUTS", "150"))
 NIGHTLY_INPUTS = 70_000
 GUIDED_S = 60
 ROOT = Path(__file__).resolve().parents[2]
-HANG_S = 20  # a parser that takes longer for some kilobytes hangs
 TOKENS = (
     b"../../etc/passwd\0/abs\0\xff\xfe\xed\xa0\x80\0&a [*a,*a,*a]\0{}\0[]\0null\0-1\0"
     b"99999999999999999999999999\x001e999\0NaN\0Infinity\0true\0\\u0000\0\\ud800\0!!python/object:os\0"

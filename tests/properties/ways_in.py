@@ -67,6 +67,7 @@ from tests.unit.gates.report_samples import NASTY, in_turn, report, speed
 from tests.unit.trust.conftest import identified
 
 ROOT = Path(__file__).resolve().parents[2]
+HANG_S = 20  # a parser that takes longer for some kilobytes hangs
 
 
 def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes, Path], object]:

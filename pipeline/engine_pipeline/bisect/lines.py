@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_pipeline.gates.calibration_bars import SPEED_METRICS
 from engine_pipeline.gates.first_words import LOGPROBS
 from engine_pipeline.gates.gate_zero import DEGENERATE
 from engine_pipeline.gates.judge import AGREEMENT_UNDER_LOAD, MUST, SCORE_UNDER_LOAD
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from engine_pipeline.gates.policy import GatePolicy
     from engine_pipeline.gates.suite import Suite
 
-_SPEED = {
-    "max_ttft_p95_ms": "ttft_p95_ms",
-    "max_tpot_p95_ms": "tpot_p95_ms",
-    "min_output_tokens_per_s": "output_tokens_per_s",
-}
 _NAMED_CASES = 12
 
 
@@ -63,7 +59,7 @@ def lines_of(policy: GatePolicy, suite: Suite) -> tuple[str, ...]:
             lines.append(AGREEMENT_UNDER_LOAD)
     if policy.performance is not None:
         bars = policy.performance
-        lines += [line for bar, line in _SPEED.items() if getattr(bars, bar) is not None]
+        lines += [line for bar, line in SPEED_METRICS.items() if getattr(bars, bar) is not None]
     if policy.paired is not None:
         lines.append(PAIRED)
     return tuple(lines)

@@ -12,7 +12,6 @@ holds its key's lock; the kernel gives a dead process's lock up, and the next bu
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -29,6 +28,7 @@ from engine_registry.digest import Digest
 from engine_registry.documents import Document, seal, unseal
 from engine_registry.errors import IntegrityError, Unavailable
 from engine_registry.refs import Slug
+from engine_registry.room import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _RECORD = "step.json"
 _OUTPUT = "output"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StepRecord(Document):
@@ -240,7 +239,7 @@ class StepCache:
                 raise
             raise self._full(step) from error
         except OSError as error:
-            if error.errno in _FULL:
+            if is_full(error):
                 raise self._full(step) from error
             raise Unavailable(
                 f"step {step.name}: cannot use {self.root}: {error.strerror or error}",

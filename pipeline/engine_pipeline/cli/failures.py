@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine_registry.errors import EngineCIError, ExitCode, visible
+from engine_registry.errors import EngineCIError, ExitCode, escaped
 
 if TYPE_CHECKING:
     from engine_pipeline.cli.answer import Screen
@@ -27,7 +27,7 @@ def report(error: BaseException, screen: Screen) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
-            message = "interrupted; nothing half-done is visible"
+            message = "interrupted; nothing half-done is escaped"
             return _say(screen, "interrupted", message, "run the same command again", _INTERRUPTED)
         case click.ClickException():
             command = (
@@ -62,8 +62,8 @@ def _say(screen: Screen, reference: str, message: str, hint: str, code: int) -> 
     colour = sys.stderr.isatty()
     head = click.style("error", fg="red", bold=True) if colour else "error"
     with suppress(OSError):  # nobody hears it; the exit code still says what happened
-        click.echo(f"{head}[{reference}]: {visible(message)}", err=True)
-        click.echo(f"  next: {visible(hint)}", err=True)
+        click.echo(f"{head}[{reference}]: {escaped(message)}", err=True)
+        click.echo(f"  next: {escaped(hint)}", err=True)
     if screen.wants_json:
         detail = {"reference": reference, "message": message, "hint": hint, "exit_code": int(code)}
         screen.print_json({"error": detail})

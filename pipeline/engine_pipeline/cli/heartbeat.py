@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from engine_pipeline.cli.render import seconds, size
-from engine_registry.errors import visible
+from engine_registry.errors import escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -57,7 +57,7 @@ class LineProgress:
         self._say(text)
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"  {visible(text)}\n")
+        sys.stderr.write(f"  {escaped(text)}\n")
         sys.stderr.flush()
 
 
@@ -85,9 +85,9 @@ class BarProgress:
     def note(self, text: str) -> None:
         """Print the note above the bar."""
         if self._bar is None:
-            sys.stderr.write(f"  {visible(text)}\n")
+            sys.stderr.write(f"  {escaped(text)}\n")
         else:
-            self._bar.console.print(f"  {visible(text)}", markup=False, highlight=False)
+            self._bar.console.print(f"  {escaped(text)}", markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bar away."""

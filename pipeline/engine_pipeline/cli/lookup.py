@@ -9,19 +9,8 @@ from engine_registry.refs import ProductRef
 
 if TYPE_CHECKING:
     from engine_registry.digest import Digest
-    from engine_registry.record import Record, Release
+    from engine_registry.record import Record
     from engine_registry.registry import Registry
-
-
-def release_named(registry: Registry, text: str) -> Release:
-    """The release that a release name, a channel, an engine digest or a prefix means.
-
-    Raises:
-        InvalidInput: no such form, or an engine that was released more than once, be it as
-            several products.
-        NotFound: nothing is called that, or the engine was never released.
-    """
-    return registry.resolve_release(text)
 
 
 def product_of(registry: Registry, engine: Digest, asked: str | None) -> ProductRef:

@@ -7,7 +7,7 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from engine_registry.errors import visible
+from engine_registry.errors import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Page:
 
     def line(self, text: str = "") -> None:
         """One plain line, or several; never interpreted as markup."""
-        sys.stdout.write("\n".join(map(visible, text.split("\n"))) + "\n")
+        sys.stdout.write("\n".join(map(escaped, text.split("\n"))) + "\n")
 
     def wrapped(self, text: str, indent: str) -> None:
         """One long line, broken between words; what follows the first is indented deeper."""
@@ -75,7 +75,7 @@ class Page:
         if sys.stdout.isatty():
             self.flush()
             self.console.print(f"[bold {colour(word)}]{word}[/]", end=" ")
-            self.console.print(visible(text), markup=False)
+            self.console.print(escaped(text), markup=False)
         else:
             self.line(f"{word} {text}")
 
@@ -123,7 +123,7 @@ class Page:
             padding=(0, 2, 0, 0),
         )
         for row in rows:
-            cells = [visible(str(cell)) for cell in row]
+            cells = [escaped(str(cell)) for cell in row]
             table.add_row(*(Text(cell, style=colour(cell.split(" ")[0], "")) for cell in cells))
         self.flush()
         self.console.print(table)

@@ -29,6 +29,27 @@ def form_of(path: Path) -> str:
     return form
 
 
+def refuse_twice(paths: Sequence[Path]) -> None:
+    """Raise UsageError for a file that two reports would go to."""
+    places = [path.resolve() for path in paths]
+    for path in paths:
+        if places.count(path.resolve()) > 1:
+            raise click.UsageError(f"{path} is named twice: one report would overwrite the other")
+
+
+def refuse_without_place(path: Path) -> None:
+    """Raise InvalidInput where no file can be written for want of a directory."""
+    from engine_registry.errors import InvalidInput
+
+    if not path.parent.is_dir() or path.is_dir():
+        what = "is a directory" if path.is_dir() else f"no directory {path.parent}"
+        raise InvalidInput(
+            f"{path}: cannot be written: {what}",
+            hint=f"make the directory first: mkdir -p {path.parent}, and name a file in it",
+            reference="report-file-invalid",
+        )
+
+
 def checked_files(
     report_files: Sequence[Path], junit: Path | None, gates: Sequence[str]
 ) -> list[tuple[Path, str]]:
@@ -39,27 +60,17 @@ def checked_files(
             holds one report.
         InvalidInput: its directory is not there.
     """
-    from engine_registry.errors import InvalidInput
-
     wanted = [(path, form_of(path)) for path in report_files]
     if junit is not None:
         wanted.append((junit, "junit"))
-    places = [path.resolve() for path, _ in wanted]
+    refuse_twice([path for path, _ in wanted])
     for path, form in wanted:
-        if places.count(path.resolve()) > 1:
-            raise click.UsageError(f"{path} is named twice: one report would overwrite the other")
         if form in _SINGLE and len(gates) > 1:
             raise click.UsageError(
                 f"{path} holds one report, {len(gates)} gates are asked for: "
                 f"name one with --gate ({', '.join(gates)}), or write .md or .xml"
             )
-        if not path.parent.is_dir() or path.is_dir():
-            what = "is a directory" if path.is_dir() else f"no directory {path.parent}"
-            raise InvalidInput(
-                f"{path}: cannot be written: {what}",
-                hint=f"make the directory first: mkdir -p {path.parent}, and name a file in it",
-                reference="report-file-invalid",
-            )
+        refuse_without_place(path)
     return wanted
 
 

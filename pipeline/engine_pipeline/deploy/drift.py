@@ -43,13 +43,15 @@ def find_drift(desk: Desk, channel: ChannelRef, target: Target, *, deep: bool) -
     wanted = wanted_of(desk, channel, target)
     reading = target.read(deep=deep)
     serves, fence = reading.serves, reading.fence
-    is_of_channel = fence is not None and fence.channel == str(channel)
-    logged = logged_digest(desk.registry, channel, fence)
-    is_known = not is_of_channel or (fence is not None and logged == fence.event_digest)
+    is_unknown = (
+        fence is not None
+        and fence.channel == str(channel)
+        and fence.event_digest != logged_digest(desk.registry, channel, fence)
+    )
     return Drift(
         wanted=wanted,
         reading=reading,
         differences=differences(wanted, reading),
         is_damaged=isinstance(serves, Running) and bool(serves.damaged),
-        unknown_event=None if is_known else fence,
+        unknown_event=fence if is_unknown else None,
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine_pipeline.workload.model import Workload
 
 PERFORMANCE, QUALITY, UNDER_LOAD, PARITY = "performance", "quality", "under_load", "parity"
-_SPEED = {
+SPEED_METRICS = {
     "max_ttft_p95_ms": "ttft_p95_ms",
     "max_tpot_p95_ms": "tpot_p95_ms",
     "min_output_tokens_per_s": "output_tokens_per_s",
@@ -78,7 +78,7 @@ def bars_of(policy: GatePolicy, suite: Suite, workloads: Mapping[str, Workload])
     """Every bar of a gate, in the order of the policy."""
     found = list(_quality(policy, suite.cases))
     if (speed := policy.performance) is not None:
-        for name in _SPEED:
+        for name in SPEED_METRICS:
             found.append(
                 Bar(
                     name=f"{PERFORMANCE}.{name}",
@@ -149,7 +149,7 @@ def values_of_speed(speed: Speed) -> dict[str, float]:
     """What one run shows of the bars on speed; what is beyond measure is left out."""
     values: dict[str, float | None] = {}
     if speed.performance is not None:
-        for name, metric in _SPEED.items():
+        for name, metric in SPEED_METRICS.items():
             if metric in speed.performance.metrics:
                 found = speed.performance.metrics[metric].value
                 values[f"{PERFORMANCE}.{name}"] = found

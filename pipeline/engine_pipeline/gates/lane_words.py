@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.lane_bars import METRICS
-from engine_pipeline.gates.words import title
+from engine_pipeline.gates.words import failures, title
 from engine_pipeline.nvml import use
 from engine_pipeline.workload.model import describe
 
@@ -66,7 +66,7 @@ def step_title(step: LaneStep) -> str:
 
 def step_facts(step: LaneStep) -> list[str]:
     """What there is to say of a step beside its percentiles, a sentence each."""
-    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(step.failed.items())) or "none"
+    failed = failures(step.failed)
     said = [f"Failed: {failed}."]
     if (share := step.metrics.get("good_share")) is not None:
         said.append(f"Goodput: {_share(share)} of the requests were good{_rate(step)}.")

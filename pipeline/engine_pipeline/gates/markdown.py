@@ -17,6 +17,7 @@ from engine_pipeline.gates.visible import visible
 from engine_pipeline.gates.words import (
     MEANING,
     advisers,
+    failures,
     prefix_facts,
     similarity_rows,
     template_rows,
@@ -160,7 +161,7 @@ def _performance(result: PerformanceResult | None, bars: PerformanceBars | None)
         side, bar = wanted.get(name, ("", None))
         said = "" if bar is None else f"{side} {bar:g}"
         rows.append((name, _number(item.value), said, _bounds(item), item.unit, str(item.n)))
-    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failed.items())) or "none"
+    failed = failures(result.failed)
     eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
     lines = [
         "## Speed",

@@ -9,7 +9,7 @@ from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.prefix import cold_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from engine_pipeline.gates.check_code import CheckCode
     from engine_pipeline.gates.embedding_model import EmbeddingsUsed
@@ -55,6 +55,11 @@ _TITLES = {
     "performance": "Speed",
     "quality": "Quality",
 }
+
+
+def failures(failed: Mapping[str, int]) -> str:
+    """How many requests failed in which way, in one order for a fresh report and a stored one."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items())) or "none"
 
 
 def title(name: str) -> str:

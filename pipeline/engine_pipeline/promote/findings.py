@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine_pipeline.gates.outcome import Outcome
 from engine_registry.errors import ExitCode
+from engine_registry.record import MAX_TEXT_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,4 +154,4 @@ class Decision:
     def overrides(self) -> tuple[str, ...]:
         """What was accepted although a rule said no."""
         # A finding quotes reasons, which may be as long as all that an event takes of this.
-        return tuple(f"{f.rule}: {f.says}"[:400] for f in self.findings if f.overridden)
+        return tuple(f"{f.rule}: {f.says}"[:MAX_TEXT_CHARS] for f in self.findings if f.overridden)

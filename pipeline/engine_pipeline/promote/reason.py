@@ -6,9 +6,8 @@ import unicodedata
 
 from engine_pipeline.redact import looks_secret, redact
 from engine_registry.errors import InvalidInput
+from engine_registry.record import MAX_TEXT_CHARS
 
-# What an event takes (`engine_registry.record.Text`).
-MAX_CHARS = 400
 # Characters that turn the direction of what follows: a log line would read as another.
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -29,8 +28,8 @@ def recorded_reason(text: str) -> str:
         raise _unusable(f"holds the control character U+{ord(bad):04X}")
     if looks_secret(line):
         line = redact(line)
-    if len(line) > MAX_CHARS:
-        raise _unusable(f"has {len(line):,} characters, at most {MAX_CHARS} are recorded")
+    if len(line) > MAX_TEXT_CHARS:
+        raise _unusable(f"has {len(line):,} characters, at most {MAX_TEXT_CHARS} are recorded")
     return line
 
 

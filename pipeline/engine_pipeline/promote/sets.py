@@ -25,6 +25,7 @@ from engine_registry.errors import (
     NotFound,
 )
 from engine_registry.events import Prepared
+from engine_registry.record import MAX_TEXT_CHARS
 from engine_registry.sets import Fate, Member, SetDecision, set_pending, settle
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _move(
     except EngineCIError as error:
         # What cannot be put right now is put right by whoever needs the channel next.
         with suppress(EngineCIError):
-            _decide(desk, name, Fate.WITHDRAWN, (), error.message[:400])
+            _decide(desk, name, Fate.WITHDRAWN, (), error.message[:MAX_TEXT_CHARS])
             _settle(desk, channels)  # all: a reservation may have been made and its reply lost
         raise
     decision = _decide(desk, name, Fate.COMMITTED, tuple(members), reason or "moved together")

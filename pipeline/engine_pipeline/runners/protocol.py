@@ -17,7 +17,6 @@ line of standard output to `relay` and looks for `parse_error` in standard error
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import sys
@@ -38,6 +37,7 @@ from engine_registry.errors import (
     RefusedByPolicy,
     Unavailable,
 )
+from engine_registry.room import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,7 +197,7 @@ def run_child(
 def _translate(error: Exception) -> EngineCIError:
     if isinstance(error, EngineCIError):
         return error
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and is_full(error):
         return Unavailable(
             f"no space left while writing {error.filename or 'the step output'}",
             hint="free space there or choose another workspace, then run the same command again",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine_pipeline.redact import redact
 from engine_registry.errors import EngineCIError, InvalidInput, NotFound, Unavailable
+from engine_registry.room import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +176,7 @@ def _of_status(error: Any, asked: Asked) -> EngineCIError:
 
 
 def _of_system(error: OSError, asked: Asked) -> EngineCIError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return Unavailable(
             f"{asked}: no space left in the hub cache",
             hint="free space there or set HF_HOME to a larger disk, then run the command again",

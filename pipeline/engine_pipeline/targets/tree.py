@@ -17,7 +17,6 @@ somebody's unfinished work, swept by whoever holds the lock next.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -33,6 +32,7 @@ from engine_pipeline.targets.port import Deployment, Fence, NothingRuns
 from engine_registry.documents import seal, unseal
 from engine_registry.errors import Conflict, IntegrityError, Unavailable
 from engine_registry.manifest import read_manifest
+from engine_registry.room import free_bytes, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,6 @@ _CURRENT, _VERSIONS, _ENGINES, _FENCE, _LOCK = (
 )
 _NOTHING = "0-nothing"
 _VERSION = re.compile(r"([1-9][0-9]{0,17})-r[1-9][0-9]*-[0-9a-f]{12}")
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,11 +280,10 @@ class Tree:
 
     def _unusable(self, act: str, error: OSError) -> Unavailable:
         room, reference = "", "target-not-usable"
-        if error.errno in _FULL:
+        if is_full(error):
             reference = "disk-full"
             with suppress(OSError):
-                stat = os.statvfs(self.root)
-                room = f" ({stat.f_bavail * stat.f_frsize:,} bytes are free)"
+                room = f" ({free_bytes(self.root):,} bytes are free)"
         return Unavailable(
             f"{self.root}: cannot {act}: {error.strerror or error}{room}",
             hint="see that it is writable and has room, then run the same command again",

@@ -24,12 +24,11 @@ def command(shell: Shell, release: str, channel: str, reason: str | None) -> Ans
     approvals_proved_by in docs/trust.md. Approvals by who built or promotes the release are
     recorded and do not count.
     """
-    from engine_pipeline.cli.lookup import release_named
     from engine_pipeline.cli.say_channel import moved_answer
     from engine_pipeline.promote.say import approve
     from engine_registry.refs import ChannelRef
 
-    found = release_named(shell.registry, release)
+    found = shell.registry.resolve_release(release)
     ref = ChannelRef.parse(f"{found.model}/{found.target}/{channel}")
     policy = shell.policies.for_channel(ref)
     moved = approve(shell.desk, found, ref, policy=policy, reason=reason)

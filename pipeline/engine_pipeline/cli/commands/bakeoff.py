@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine_pipeline.cli.options import verb
+from engine_pipeline.cli.report_forms import refuse_twice, refuse_without_place
 
 if TYPE_CHECKING:
     from engine_pipeline.bakeoff.result import BakeoffResult
@@ -102,21 +103,11 @@ def command(
 
 def _check(report_files: tuple[Path, ...]) -> None:
     """Refuse before an hour of measuring what could not be written after it."""
-    from engine_registry.errors import InvalidInput
-
-    places = [path.resolve() for path in report_files]
+    refuse_twice(report_files)
     for path in report_files:
-        if places.count(path.resolve()) > 1:
-            raise click.UsageError(f"{path} is named twice: one report would overwrite the other")
         if path.suffix not in _FORMS:
             raise click.UsageError(f"{path}: the suffix picks the form, want {', '.join(_FORMS)}")
-        if not path.parent.is_dir() or path.is_dir():
-            what = "is a directory" if path.is_dir() else f"no directory {path.parent}"
-            raise InvalidInput(
-                f"{path}: cannot be written: {what}",
-                hint=f"make the directory first: mkdir -p {path.parent}, and name a file in it",
-                reference="report-file-invalid",
-            )
+        refuse_without_place(path)
 
 
 def _in_form(result: BakeoffResult, suffix: str) -> str:

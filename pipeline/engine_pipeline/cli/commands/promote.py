@@ -47,10 +47,9 @@ def command(
     Several releases, each of another MODEL/TARGET, move all or none: they go live at one moment, or
     the answer says what each of them lacks and nothing has moved.
     """
-    from engine_pipeline.cli.lookup import release_named
     from engine_registry.refs import ChannelRef
 
-    found = [release_named(shell.registry, text) for text in releases]
+    found = [shell.registry.resolve_release(text) for text in releases]
     wishes = [
         _wish(shell, release, ChannelRef.parse(f"{release.model}/{release.target}/{channel}"))
         for release in found

@@ -70,7 +70,6 @@ def _number(shell: Shell, ref: ChannelRef, target: str) -> int:
     """The release number meant by a number, a release name or an engine digest live here before."""
     if target.isdigit() and len(target) < 8:
         return int(target)
-    from engine_pipeline.cli.lookup import release_named
     from engine_registry.errors import InvalidInput
     from engine_registry.refs import ProductRef, ReleaseRef
 
@@ -82,7 +81,7 @@ def _number(shell: Shell, ref: ChannelRef, target: str) -> int:
         matches = {e.live.number for e in state.history if e.live.engine.hex.startswith(text)}
         if len(matches) == 1 and len(text) >= 8:
             return matches.pop()
-        release = release_named(shell.registry, target)
+        release = shell.registry.resolve_release(target)
         found = ReleaseRef(ProductRef(release.model, release.target), release.number)
     if found.product != ref.product:
         raise InvalidInput(

@@ -103,14 +103,13 @@ def _row(mismatch: Mismatch) -> dict[str, str]:
 
 def _required(shell: Shell, name: str) -> Answer:
     from engine_pipeline.cli.answer import Answer
-    from engine_pipeline.cli.lookup import release_named
     from engine_pipeline.cli.wiring import utc_now
     from engine_pipeline.trust.requirements import bytes_finding, requirement_findings
     from engine_pipeline.trust.standing import Standing
     from engine_registry.errors import ExitCode
     from engine_registry.refs import ChannelRef, ProductRef
 
-    release = release_named(shell.registry, name)
+    release = shell.registry.resolve_release(name)
     made = ProductRef(release.model, release.target)
     product = shell.policies.for_product(made)
     channel = shell.registry.resolve(name).channel

@@ -19,7 +19,15 @@ from engine_pipeline.gates.lane_words import gpu_facts
 from engine_pipeline.gates.markdown_paired import paired_facts
 from engine_pipeline.gates.outcome import Outcome
 from engine_pipeline.gates.under_load_result import under_load_facts
-from engine_pipeline.gates.words import MEANING, VERDICT, advisers, next_step, prefix_facts, where
+from engine_pipeline.gates.words import (
+    MEANING,
+    VERDICT,
+    advisers,
+    failures,
+    next_step,
+    prefix_facts,
+    where,
+)
 
 if TYPE_CHECKING:
     from engine_pipeline.gates.differences import Beside
@@ -116,7 +124,7 @@ def _in_turn(result: PairedResult | None) -> str:
 
 def _load(result: PerformanceResult) -> str:
     eos = "ignored" if result.ignores_eos else "obeyed, so answers differ in length"
-    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failed.items())) or "none"
+    failed = failures(result.failed)
     cached = "an unknown share" if result.cached_share is None else f"{result.cached_share:.0%}"
     return shown(
         f"{result.requests} requests of {result.output_tokens} tokens each, {result.concurrency} "

@@ -16,7 +16,6 @@ from engine_registry.backends.filesystem.durable import (
     READ_ONLY,
     ReadFile,
     ensure_dir,
-    free_bytes,
     reading,
     store_full,
     sync_dir,
@@ -27,6 +26,7 @@ from engine_registry.backends.filesystem.root import CACHE, StoreRoot, lock_temp
 from engine_registry.backends.filesystem.stamps import Stamps, settle
 from engine_registry.digest import Digest
 from engine_registry.errors import IntegrityError, InvalidInput, NotFound
+from engine_registry.room import free_bytes
 from engine_registry.store import Depth, Ownership, StoredBlob
 
 if TYPE_CHECKING:

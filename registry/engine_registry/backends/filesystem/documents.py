@@ -144,25 +144,9 @@ class FileInventory:
         """See `Inventory.files`; sorted by name."""
         self._root.require()
         with reading(self._root.path, "list the registry"):
-            yield from self._below("")
-
-    def _below(self, folder: str) -> Iterator[StoredFile]:
-        try:
-            with os.scandir(self._root.path / folder) as entries:
-                ordered = sorted(entries, key=lambda entry: entry.name)
-        except FileNotFoundError:
-            if folder:
-                return  # emptied and removed meanwhile
-            raise
-        for entry in ordered:
-            name = f"{folder}{entry.name}"
-            if name in SCRATCH or name == layout.TRASH:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._below(f"{name}/")
-                continue
-            with suppress(FileNotFoundError):  # discarded meanwhile
-                yield StoredFile(name=name, size_bytes=entry.stat().st_size)
+            for name, entry in self._root.walk(SCRATCH | {layout.TRASH}):
+                with suppress(FileNotFoundError):  # discarded meanwhile
+                    yield StoredFile(name=name, size_bytes=entry.stat().st_size)
 
 
 def _link_new(root: StoreRoot, final: Path, data: bytes) -> bool:

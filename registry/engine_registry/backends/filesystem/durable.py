@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_registry.errors import Unavailable
-from engine_registry.room import FULL
+from engine_registry.room import free_bytes, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,12 +85,6 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def free_bytes(path: Path) -> int:
-    """How many bytes an unprivileged writer can still put on the file system of `path`."""
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
-
-
 def store_full(place: Path, need_bytes: int) -> Unavailable:
     """The error for a file system without room for `need_bytes` more; 0: not known how many."""
     need = f"need {need_bytes:,} bytes, " if need_bytes else ""
@@ -111,7 +105,7 @@ def writing(place: Path, what: str, need_bytes: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
+        if is_full(error):
             raise store_full(place, need_bytes) from error
         if error.errno in _FORBIDDEN:
             raise Unavailable(

@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from engine_registry.errors import Incompatible, InvalidInput, NotFound
 from engine_registry.record import FORMAT, RegistryInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from datetime import datetime
 
 TMP = "tmp"
@@ -161,6 +162,31 @@ class StoreRoot:
         finally:
             temp.unlink(missing_ok=True)
             os.close(fd)
+
+    def walk(self, skipped: Container[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Every name below the root and its entry, in order; what vanishes meanwhile is left out.
+
+        Args:
+            skipped: top-level folders that are not looked into.
+
+        Raises:
+            FileNotFoundError: there is no root.
+        """
+        waiting = self._entries("")[::-1]
+        while waiting:
+            name, entry = waiting.pop()
+            if name in skipped:
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                yield name, entry
+                continue
+            with suppress(FileNotFoundError):  # emptied and removed meanwhile
+                waiting += self._entries(f"{name}/")[::-1]
+
+    def _entries(self, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+        with os.scandir(f"{self.path}/{folder}") as entries:
+            found = [(f"{folder}{entry.name}", entry) for entry in entries]
+        return sorted(found, key=itemgetter(0))
 
     def sweep(self, older_than_s: float = SWEEP_AFTER_S) -> list[Path]:
         """Remove temporary files whose writer is dead; says which. Never fails an act."""

@@ -58,7 +58,10 @@ class FileTrash:
         """See `Trash.aged`."""
         self._root.require()
         with reading(self._root.path, "list the registry"):
-            yield from self._every_file()
+            for name, entry in self._root.walk(SCRATCH):
+                with suppress(FileNotFoundError):
+                    stat = entry.stat(follow_symlinks=False)
+                    yield AgedFile(name, stat.st_size, _span(self._age_s(stat)))
 
     def discard(self, name: str, min_age: timedelta) -> bool:
         """See `Trash.discard`."""
@@ -125,27 +128,6 @@ class FileTrash:
                 self._stamps.forget(digest)
             self._leave(target)
             return True
-
-    def _every_file(self) -> Iterator[AgedFile]:
-        root = str(self._root.path)
-        folders = [""]
-        while folders:
-            folder = folders.pop()
-            try:
-                with os.scandir(f"{root}/{folder}") as entries:
-                    found = list(entries)
-            except FileNotFoundError:
-                continue  # emptied and removed meanwhile
-            for entry in found:
-                name = f"{folder}{entry.name}"
-                if name in SCRATCH:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{name}/")
-                    continue
-                with suppress(FileNotFoundError):
-                    stat = entry.stat(follow_symlinks=False)
-                    yield AgedFile(name, stat.st_size, _span(self._age_s(stat)))
 
     def _keep_stamp(self, name: str, before: os.stat_result, now_at: Path) -> None:
         """Moving a blob touched no byte of it: let the stamp of its last hash follow."""
