@@ -51,7 +51,7 @@ def _wrong(error: ValidationError | OSError) -> str:
     where = ".".join(map(str, first["loc"]))
     said = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
     more = error.error_count() - 1
-    return f"{where}: {said}" if where else said + (f" (and {more} more)" if more else "")
+    return (f"{where}: " if where else "") + said + (f" (and {more} more)" if more else "")
 
 
 def check_kept(suite_dir: Path, host_class: str) -> None:

@@ -224,7 +224,7 @@ def test_validate_warns_of_bars_that_can_hardly_fail_though_nobody_calibrated_th
 @pytest.mark.parametrize(
     ("kept", "says"),
     [
-        ("{}", "not a calibration: host_class: field required"),
+        ("{}", "not a calibration: host_class: field required (and 1 more)"),
         ("no JSON", "not a calibration: invalid JSON: "),
     ],
 )
